@@ -1,0 +1,141 @@
+"""Chunks: what one lease covers and one save stores, and how items are cut into them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+MAX_CHUNK_ITEMS = 1_000
+MAX_CHUNK_BYTES = 1 << 20  # of item text, before compression
+TOKEN_BYTES = 4  # a token id travels as one little-endian int32
+
+Content = str | bytes
+"""Text, or token ids as little-endian int32: compact on the wire, and ``numpy.frombuffer`` reads it in place."""
+
+
+class ChunkKey(NamedTuple):
+    """Names one chunk."""
+
+    job_id: UUID
+    chunk_no: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewItem:
+    """One item, checked: its content, the client's own id, its own query and its own labels where it has them.
+
+    ``query_no`` numbers the job's distinct queries from 0 (the job's own query); ``index`` is set only where the
+    item keeps the index that it had in another job (a retry).
+    """
+
+    content: Content
+    id: str | None = None
+    query: Content | None = None
+    query_no: int = 0
+    label_token_ids: list[int] | None = None
+    index: int | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of content in UTF-8, own query included."""
+        return _num_bytes(self.content) + (0 if self.query is None else _num_bytes(self.query))
+
+
+class ChunkPayload(msgspec.Struct, frozen=True, array_like=True):
+    """The items of one chunk, by column. A column that no item uses is None.
+
+    ``queries`` maps the query numbers used here, other than 0, to their content.
+    """
+
+    contents: list[str | bytes]
+    ids: list[str | None] | None = None
+    query_nos: list[int] | None = None
+    queries: dict[int, str | bytes] | None = None
+    label_token_ids: list[list[int] | None] | None = None
+    indexes: list[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewChunk:
+    """A chunk as it is cut, before the ledger knows it."""
+
+    chunk_no: int
+    first_index: int
+    num_items: int
+    num_tokens_estimate: int
+    payload: ChunkPayload
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A chunk that is ours until the lease ends. The epoch fences the save: a later claim makes it worthless."""
+
+    key: ChunkKey
+    epoch: int
+    attempts: int
+    first_index: int
+    num_items: int
+
+
+def encode_payload(payload: ChunkPayload) -> bytes:
+    """The payload as msgpack."""
+    return msgspec.msgpack.encode(payload)
+
+
+def decode_payload(data: bytes) -> ChunkPayload:
+    """The payload that ``encode_payload`` wrote."""
+    return msgspec.msgpack.decode(data, type=ChunkPayload)
+
+
+def cut(
+    items: Iterable[NewItem],
+    *,
+    query_bytes: int = 0,
+    max_items: int = MAX_CHUNK_ITEMS,
+    max_bytes: int = MAX_CHUNK_BYTES,
+) -> Iterator[NewChunk]:
+    """Cut items into chunks of at most ``max_items`` and ``max_bytes``, in order, every item in exactly one.
+
+    An item larger than ``max_bytes`` gets a chunk of its own. ``query_bytes`` is the size of the job's query, which
+    every item's prompt repeats, for the estimate of tokens.
+    """
+    waiting: list[NewItem] = []
+    size = first_index = chunk_no = 0
+    for item in items:
+        if waiting and (len(waiting) == max_items or size + item.num_bytes > max_bytes):
+            yield _chunk(chunk_no, first_index, waiting, size, query_bytes)
+            chunk_no, first_index = chunk_no + 1, first_index + len(waiting)
+            waiting, size = [], 0
+        waiting.append(item)
+        size += item.num_bytes
+    if waiting:
+        yield _chunk(chunk_no, first_index, waiting, size, query_bytes)
+
+
+def _chunk(chunk_no: int, first_index: int, items: list[NewItem], size: int, query_bytes: int) -> NewChunk:
+    queries = {item.query_no: item.query for item in items if item.query is not None}
+    payload = ChunkPayload(
+        contents=[item.content for item in items],
+        ids=[item.id for item in items] if any(item.id is not None for item in items) else None,
+        query_nos=[item.query_no for item in items] if queries else None,
+        queries=queries or None,
+        label_token_ids=(
+            [item.label_token_ids for item in items] if any(item.label_token_ids for item in items) else None
+        ),
+        indexes=[_own_index(item) for item in items] if any(item.index is not None for item in items) else None,
+    )
+    estimate = (size + query_bytes * len(items)) // TOKEN_BYTES + len(items)
+    return NewChunk(chunk_no, first_index, len(items), estimate, payload)
+
+
+def _own_index(item: NewItem) -> int:
+    assert item.index is not None, "either all items of a job keep an index or none does"
+    return item.index
+
+
+def _num_bytes(content: Content) -> int:
+    return len(content) if isinstance(content, bytes) else len(content.encode())

@@ -1,0 +1,94 @@
+"""The one place where Rankmill is configured: environment variables with the prefix ``RANKMILL_``.
+
+Built by entry points only; everything else receives values. Every field stands in ``docs/settings.md`` (a test checks).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Count = Annotated[int, Field(ge=1)]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+
+
+class Settings(BaseSettings):
+    """All settings, bounded. Frozen: a process runs with what it was started with."""
+
+    model_config = SettingsConfigDict(env_prefix="RANKMILL_", frozen=True, extra="ignore")
+
+    # what to reach
+    database_url: str = Field("", description="Postgres, as postgresql://user:password@host/database.")
+    redis_url: str = Field("", description="Redis or Valkey, as redis://host:port/0.")
+    redis_prefix: str = Field("rankmill:", description="Prefix of every key in Redis.")
+    database_pool_size: Annotated[int, Field(ge=1, le=200)] = Field(10, description="Connections a process keeps.")
+
+    # the model
+    model: str = Field("fake", description="`fake`, a folder, a hub id, or a path to a .gguf file.")
+    model_name: str = Field("", description="The name clients use; default: the last part of `model`.")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: CUDA where torch sees a GPU.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="`auto`: float32 on a CPU, the checkpoint's own on CUDA."
+    )
+    engine: Literal["auto", "padded", "packed"] = Field(
+        "auto", description="How batches are laid out. `auto`: the fastest proven for the device."
+    )
+    label_gather: Literal["auto", "triton", "reference"] = Field(
+        "auto", description="Reads label log-probabilities from logits. `auto`: Triton on CUDA, reference on a CPU."
+    )
+    max_model_tokens: Annotated[int, Field(ge=0)] = Field(
+        0, description="Longest prompt in tokens; 0: what the model's configuration says."
+    )
+    max_batch_tokens: Annotated[int, Field(ge=0)] = Field(
+        0, description="Token budget of a batch; 0: from the device (CPU 2,048, CUDA from free memory)."
+    )
+    torch_threads: Annotated[int, Field(ge=0, le=1_024)] = Field(0, description="CPU threads of the engine; 0: torch's.")
+
+    # the worker
+    worker_threads: Annotated[int, Field(ge=1, le=256)] = Field(16, description="Celery threads of a worker.")
+    bulk_window: Annotated[int, Field(ge=1, le=255)] = Field(
+        12, description="Bulk chunks hinted to or leased by one worker at a time; the other threads serve small jobs."
+    )
+    lease_seconds: Seconds = Field(30, description="How long a claim lasts without renewal.")
+    renew_seconds: Seconds = Field(10, description="How often a worker renews its leases.")
+    max_attempts: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        100, description="Claims of one chunk before its items fail with `attempts_exhausted`."
+    )
+    engine_start_timeout_seconds: Seconds = Field(600, description="How long an engine may take to become ready.")
+    engine_hang_seconds: Seconds = Field(120, description="No progress for this long: the watchdog restarts the engine.")
+    stop_seconds: Seconds = Field(10, description="A warm stop takes at most this long.")
+    heartbeat_seconds: Seconds = Field(5, description="How often a worker says that it lives.")
+
+    # the scheduler
+    hint_ttl_seconds: Seconds = Field(60, description="A hint that led to no claim for this long counts as lost.")
+    busy_poll_seconds: Seconds = Field(0.05, description="The scheduler's beat while bulk chunks wait.")
+    idle_poll_seconds: Seconds = Field(5, description="The scheduler's beat while nothing waits (NOTIFY wakes it).")
+    sweep_seconds: Seconds = Field(5, description="How often expired leases, deadlines and deliveries are swept.")
+    receiving_timeout_seconds: Seconds = Field(300, description="A `receiving` job untouched for this long fails.")
+    small_lane_per_client: Count = Field(64, description="Small chunks of a client hinted at submit at a time.")
+    retention_days: Annotated[int, Field(ge=1, le=3_650)] = Field(30, description="How long ended jobs are kept.")
+
+    # the front end
+    api_host: str = Field("127.0.0.1", description="Address that the front end listens on.")
+    api_port: Port = Field(8000, description="Port that the front end listens on.")
+    max_body_bytes: Count = Field(64 << 20, description="Largest JSON body.")
+    max_items: Count = Field(10_000_000, description="Most items in one job.")
+    max_item_bytes: Count = Field(1 << 20, description="Largest single item, and the largest query.")
+    default_expires_seconds: Annotated[int, Field(ge=60, le=31_536_000)] = Field(
+        7 * 86_400, description="When a job expires that names no time of its own."
+    )
+
+    # webhooks
+    webhook_timeout_seconds: Seconds = Field(15, description="How long a receiver may take to answer.")
+    webhook_secret: str = Field("", description="`whsec_…`: signs the webhooks; empty: one is made and kept in Postgres.")
+
+    # the embedded stack
+    data_dir: Path = Field(Path(".rankmill"), description="Where `rankmill up` keeps Postgres' and Valkey's files.")
+
+    # everything
+    log_format: Literal["auto", "json", "console"] = Field("auto", description="`auto`: console on a terminal.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
