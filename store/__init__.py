@@ -1,0 +1,1 @@
+"""State: every SQL statement, the Celery client, and hints that leave after the commit."""

@@ -1,0 +1,64 @@
+"""The connection to Postgres: one pool a process, one transaction a request or task stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, create_engine, make_url, text
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from core.errors import Broken, NotReady
+
+CONNECT_TIMEOUT_SECONDS = 5
+
+
+class Database:
+    """A pool of connections. Whoever opens a transaction with ``begin`` owns it; store functions never commit."""
+
+    def __init__(self, url: str, *, pool_size: int = 10, name: str = "rankmill") -> None:
+        if not url:
+            raise Broken("no Postgres to reach: set RANKMILL_DATABASE_URL")
+        self.engine: Engine = create_engine(
+            make_url(url).set(drivername="postgresql+psycopg"),
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=10,
+            pool_pre_ping=False,  # a dead connection is one failed transaction, which every caller may repeat
+            connect_args={
+                "application_name": name,
+                "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+                "keepalives_idle": 10,
+                "keepalives_interval": 5,
+                "keepalives_count": 3,
+                "options": "-c timezone=UTC -c lock_timeout=30s -c idle_in_transaction_session_timeout=60s",
+            },
+        )
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """One transaction, committed at the end of the block. Raises NotReady when Postgres can't be reached."""
+        try:
+            with self.engine.begin() as connection:
+                yield connection
+        except OperationalError as error:
+            raise NotReady(f"Postgres is away: {error.orig}") from error
+        except PoolTimeoutError as error:
+            raise NotReady("every connection to Postgres is busy") from error
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise NotReady(f"the connection to Postgres broke: {error.orig}") from error
+            raise
+
+    @contextmanager
+    def begin_relaxed(self) -> Iterator[Connection]:
+        """A transaction whose commit does not wait for the disk: for claims, which are run again when lost."""
+        with self.begin() as connection:
+            connection.execute(text("SET LOCAL synchronous_commit = off"))
+            yield connection
+
+    def dispose(self) -> None:
+        """Close every connection of the pool."""
+        self.engine.dispose()
