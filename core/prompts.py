@@ -15,7 +15,9 @@ def template_version(template: str) -> str:
     """The version stored with a job: it changes whenever the template would render another prompt."""
     if template not in TEMPLATES:
         raise Refused(
-            "unknown_template", f"there is no template {template!r}; there are: {', '.join(TEMPLATES)}", field="template"
+            "unknown_template",
+            f"there is no template {template!r}; there are: {', '.join(TEMPLATES)}",
+            field="template",
         )
     return "none/1"
 

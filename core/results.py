@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from core.chunks import ChunkPayload
 from core.jobs import JobParameters
 
 
@@ -23,6 +24,9 @@ class ItemError(StrEnum):
     TOO_LONG = "item_too_long"  # truncation "error", and the prompt exceeds the model's maximum
     EMPTY_PROMPT = "empty_prompt"  # no token at all: a model can't answer nothing
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"  # its chunk was claimed too often without one save
+    JOB_CANCELLED = "job_cancelled"  # its job ended before its turn came
+    JOB_EXPIRED = "job_expired"
+    JOB_FAILED = "job_failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +91,26 @@ class ItemResult(msgspec.Struct, omit_defaults=False):
     error: str | None
 
 
+def unscored(error: ItemError, chunk_no: int, first_index: int, payload: ChunkPayload) -> StoredChunk:
+    """A chunk that its job's end overtook: every item with its id and the reason, so that none is missing."""
+    num_items = len(payload.contents)
+    return StoredChunk(
+        chunk_no,
+        first_index,
+        ChunkResults(
+            num_items=num_items,
+            label_logprobs=[],
+            prompt_tokens=[0] * num_items,
+            errors=[error] * num_items,
+            item_ids=payload.ids,
+            item_indexes=payload.indexes,
+            query_nos=payload.query_nos,
+        ),
+    )
+
+
 def softmax(values: list[float]) -> list[float]:
-    """Probabilities that sum to 1 from log-probabilities, −inf allowed unless all are."""
+    """Probabilities that sum to 1 from log-probabilities, -inf allowed unless all are."""
     top = max(values)
     weights = [math.exp(value - top) for value in values]
     total = sum(weights)
@@ -98,7 +120,9 @@ def softmax(values: list[float]) -> list[float]:
 def item_results(stored: StoredChunk, parameters: JobParameters, *, start: int = 0) -> Iterator[ItemResult]:
     """The chunk's items from position ``start`` of it on, in order."""
     chunk = stored.results
-    width = 0 if chunk.label_offsets is not None or not chunk.num_items else len(chunk.label_logprobs) // chunk.num_items
+    width = (
+        0 if chunk.label_offsets is not None or not chunk.num_items else len(chunk.label_logprobs) // chunk.num_items
+    )
     for position in range(start, chunk.num_items):
         error = chunk.errors[position] if chunk.errors is not None else None
         probabilities = mass = None

@@ -46,7 +46,9 @@ class Settings(BaseSettings):
     max_batch_tokens: Annotated[int, Field(ge=0)] = Field(
         0, description="Token budget of a batch; 0: from the device (CPU 2,048, CUDA from free memory)."
     )
-    torch_threads: Annotated[int, Field(ge=0, le=1_024)] = Field(0, description="CPU threads of the engine; 0: torch's.")
+    torch_threads: Annotated[int, Field(ge=0, le=1_024)] = Field(
+        0, description="CPU threads of the engine; 0: torch's."
+    )
 
     # the worker
     worker_threads: Annotated[int, Field(ge=1, le=256)] = Field(16, description="Celery threads of a worker.")
@@ -59,7 +61,9 @@ class Settings(BaseSettings):
         100, description="Claims of one chunk before its items fail with `attempts_exhausted`."
     )
     engine_start_timeout_seconds: Seconds = Field(600, description="How long an engine may take to become ready.")
-    engine_hang_seconds: Seconds = Field(120, description="No progress for this long: the watchdog restarts the engine.")
+    engine_hang_seconds: Seconds = Field(
+        120, description="No progress for this long: the watchdog restarts the engine."
+    )
     stop_seconds: Seconds = Field(10, description="A warm stop takes at most this long.")
     heartbeat_seconds: Seconds = Field(5, description="How often a worker says that it lives.")
 
@@ -84,7 +88,9 @@ class Settings(BaseSettings):
 
     # webhooks
     webhook_timeout_seconds: Seconds = Field(15, description="How long a receiver may take to answer.")
-    webhook_secret: str = Field("", description="`whsec_…`: signs the webhooks; empty: one is made and kept in Postgres.")
+    webhook_secret: str = Field(
+        "", description="`whsec_…`: signs the webhooks; empty: one is made and kept in Postgres."
+    )
 
     # the embedded stack
     data_dir: Path = Field(Path(".rankmill"), description="Where `rankmill up` keeps Postgres' and Valkey's files.")

@@ -48,7 +48,7 @@ _NOW = text("now()")
 _NEW_ID = text("rankmill_uuid7()")
 
 
-def _one_of(column: str, values: type[JobState] | type[ChunkState] | tuple[str, ...]) -> str:
+def _one_of(column: str, values: type[JobState | ChunkState] | tuple[str, ...]) -> str:
     return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
 
 

@@ -358,11 +358,16 @@ SELECT r.job_id, r.chunk_no,
         WHERE item.error IS NULL) chosen;
 """
 
+# An installation without keys has one client, with this id: see store.clients.
+CLIENT = "INSERT INTO clients (id, name) VALUES ('00000000-0000-7000-8000-000000000001', 'default')"
+
 
 def upgrade() -> None:
-    raw = op.get_bind().connection.driver_connection  # many statements at once, with % in them, are the driver's business
+    raw = (
+        op.get_bind().connection.driver_connection
+    )  # many statements at once, with % in them, are the driver's business
     assert raw is not None
-    for statements in ("SET LOCAL lock_timeout = '5s'", FUNCTIONS, TABLES, AFTER):
+    for statements in ("SET LOCAL lock_timeout = '5s'", FUNCTIONS, TABLES, AFTER, CLIENT):
         raw.execute(statements)
 
 

@@ -1,0 +1,153 @@
+"""Chunks in the ledger: claimed under a lease, renewed, saved once behind a fence, or given back.
+
+A claim is committed without waiting for the disk (``Database.begin_relaxed``): a claim that is lost is made again, and
+the owner, unique to a process' start, guards an epoch that is used twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from core.chunks import ChunkKey, ChunkPayload, Claim
+from core.errors import Broken
+from core.jobs import JobParameters
+from core.results import ChunkResults
+from store import payloads, rows
+
+_START = text("UPDATE jobs SET state = 'running', started_at = now() WHERE id = :job_id AND state = 'queued'")
+
+_CLAIM = text("""
+    UPDATE chunks SET state = 'leased', epoch = epoch + 1, attempts = attempts + 1, lease_owner = :owner,
+                      lease_until = now() + make_interval(secs => :lease_seconds)
+     WHERE job_id = :job_id AND chunk_no = :chunk_no
+       AND (state = 'pending' OR (state = 'leased' AND lease_until < now()))
+    RETURNING epoch, attempts, first_index, num_items
+""")
+
+_LOAD = text("""
+    SELECT j.parameters, j.template_version, j.is_small, i.payload
+      FROM jobs j JOIN chunk_inputs i ON i.job_id = j.id AND i.chunk_no = :chunk_no WHERE j.id = :job_id
+""")
+
+_RENEW = text("""
+    UPDATE chunks c SET lease_until = now() + make_interval(secs => :lease_seconds)
+      FROM unnest(CAST(:job_ids AS uuid[]), CAST(:chunk_nos AS int[]), CAST(:epochs AS int[]))
+           AS mine (job_id, chunk_no, epoch)
+     WHERE c.job_id = mine.job_id AND c.chunk_no = mine.chunk_no AND c.epoch = mine.epoch
+       AND c.state = 'leased' AND c.lease_owner = :owner
+    RETURNING c.job_id, c.chunk_no
+""")
+
+_RELEASE = text("""
+    UPDATE chunks c SET state = 'pending', lease_owner = NULL, lease_until = NULL, hinted_at = NULL, hinted_to = NULL
+      FROM unnest(CAST(:job_ids AS uuid[]), CAST(:chunk_nos AS int[]), CAST(:epochs AS int[]))
+           AS mine (job_id, chunk_no, epoch)
+     WHERE c.job_id = mine.job_id AND c.chunk_no = mine.chunk_no AND c.epoch = mine.epoch
+       AND c.state = 'leased' AND c.lease_owner = :owner
+""")
+
+# The fence comes first and the insert depends on it. Inputs go with the save, unless something may need them again.
+_SAVE = text("""
+    WITH won AS (
+        UPDATE chunks SET state = 'done', lease_owner = NULL, lease_until = NULL
+         WHERE job_id = :job_id AND chunk_no = :chunk_no AND state = 'leased' AND epoch = :epoch
+           AND lease_owner = :owner
+        RETURNING job_id, chunk_no, first_index, num_items),
+    gone AS (
+        DELETE FROM chunk_inputs i USING won, jobs j
+         WHERE i.job_id = won.job_id AND i.chunk_no = won.chunk_no AND j.id = won.job_id AND :num_failed = 0
+           AND NOT (j.parameters ->> 'keep_inputs')::bool)
+    INSERT INTO results (job_id, chunk_no, first_index, num_items, label_logprobs, label_offsets, prompt_tokens,
+                         cached_tokens, tokens_dropped, errors, item_ids, item_indexes, query_nos, num_succeeded,
+                         num_failed, prompt_tokens_total, cached_tokens_total, calibrated, revision, dtype,
+                         template_version, engine_version, epoch)
+    SELECT won.job_id, won.chunk_no, won.first_index, won.num_items, CAST(:label_logprobs AS real[]),
+           CAST(:label_offsets AS int[]), CAST(:prompt_tokens AS int[]), CAST(:cached_tokens AS int[]),
+           CAST(:tokens_dropped AS int[]), CAST(:errors AS text[]), CAST(:item_ids AS text[]),
+           CAST(:item_indexes AS bigint[]), CAST(:query_nos AS int[]), won.num_items - :num_failed, :num_failed,
+           :prompt_tokens_total, :cached_tokens_total, :calibrated, :revision, :dtype, j.template_version,
+           :engine_version, :epoch
+      FROM won JOIN jobs j ON j.id = won.job_id
+    RETURNING chunk_no
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedChunk:
+    """What a claimed chunk asks for."""
+
+    parameters: JobParameters
+    template_version: str
+    is_small: bool
+    payload: ChunkPayload
+
+
+def claim(connection: Connection, key: ChunkKey, *, owner: str, lease_seconds: float) -> Claim | None:
+    """Lease the chunk to ``owner``. None where there is nothing to claim: done, dropped, leased, or unknown."""
+    connection.execute(_START, {"job_id": key.job_id})
+    row = connection.execute(_CLAIM, {**key._asdict(), "owner": owner, "lease_seconds": lease_seconds}).one_or_none()
+    return None if row is None else Claim(key, row.epoch, row.attempts, row.first_index, row.num_items)
+
+
+def load(connection: Connection, key: ChunkKey) -> LoadedChunk | None:
+    """The chunk's inputs. None where they are gone: the chunk was saved or its job ended since the claim."""
+    row = connection.execute(_LOAD, key._asdict()).one_or_none()
+    if row is None:
+        return None
+    return LoadedChunk(
+        rows.to_parameters(row.parameters), row.template_version, row.is_small, payloads.unpack(row.payload)
+    )
+
+
+def renew(connection: Connection, claims: Sequence[Claim], *, owner: str, lease_seconds: float) -> set[ChunkKey]:
+    """Extend the leases that are still the owner's, and say which those are."""
+    found = connection.execute(_RENEW, {**_columns(claims), "owner": owner, "lease_seconds": lease_seconds})
+    return {ChunkKey(row.job_id, row.chunk_no) for row in found}
+
+
+def release(connection: Connection, claims: Sequence[Claim], *, owner: str) -> int:
+    """Give leases back: their chunks are pending at once. Returns how many were still the owner's."""
+    return connection.execute(_RELEASE, {**_columns(claims), "owner": owner}).rowcount
+
+
+def save(connection: Connection, claim: Claim, results: ChunkResults, *, owner: str) -> bool:
+    """Store a chunk's results and close it. False: the claim is not ours any more, and nothing was stored."""
+    if results.num_items != claim.num_items or len(results.prompt_tokens) != claim.num_items:
+        raise Broken(f"{results.num_items} results for the {claim.num_items} items of {claim.key}")
+    evidence = results.evidence
+    saved = connection.execute(
+        _SAVE,
+        {
+            **claim.key._asdict(),
+            "epoch": claim.epoch,
+            "owner": owner,
+            "label_logprobs": results.label_logprobs,
+            "label_offsets": results.label_offsets,
+            "prompt_tokens": results.prompt_tokens,
+            "cached_tokens": results.cached_tokens,
+            "tokens_dropped": results.tokens_dropped,
+            "errors": results.errors,
+            "item_ids": results.item_ids,
+            "item_indexes": results.item_indexes,
+            "query_nos": results.query_nos,
+            "num_failed": results.num_failed,
+            "prompt_tokens_total": sum(results.prompt_tokens),
+            "cached_tokens_total": sum(results.cached_tokens or ()),
+            "calibrated": results.calibrated,
+            "revision": "" if evidence is None else evidence.revision,
+            "dtype": "" if evidence is None else evidence.dtype,
+            "engine_version": "" if evidence is None else evidence.engine_version,
+        },
+    ).one_or_none()
+    return saved is not None
+
+
+def _columns(claims: Sequence[Claim]) -> dict[str, list[object]]:
+    return {
+        "job_ids": [claim.key.job_id for claim in claims],
+        "chunk_nos": [claim.key.chunk_no for claim in claims],
+        "epochs": [claim.epoch for claim in claims],
+    }

@@ -1,0 +1,159 @@
+"""Jobs in the ledger: created whole, read, listed, deleted. How they end is in ``store.endings``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+from core.chunks import ChunkKey, NewChunk
+from core.errors import Refused
+from core.jobs import SMALL_JOB_ITEMS, Job, NewJob
+from core.states import TERMINAL_JOB_STATES, JobState
+from store import payloads, rows
+from store.endings import cancel, end
+
+__all__ = ["Created", "cancel", "create", "delete", "end", "get", "list_page", "state_of", "to_version"]
+
+CHUNKS_PER_STATEMENT = 8
+WORK_CHANNEL = "rankmill_work"  # NOTIFY: the scheduler has something to do
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A job that is about to be committed, and the chunks whose hints its creator publishes after the commit."""
+
+    job: Job
+    hints: list[ChunkKey]
+
+
+_INSERT_JOB = text(f"""
+    WITH j AS (
+        INSERT INTO jobs (client_id, state, model, parameters, template_version, num_items, is_small, metadata,
+                          warnings, webhook_url, expires_at)
+        VALUES (:client_id, 'queued', :model, CAST(:parameters AS jsonb), :template_version, :num_items, :is_small,
+                CAST(:metadata AS jsonb), CAST(:warnings AS jsonb), :webhook_url,
+                now() + make_interval(secs => :expires_in_seconds))
+        RETURNING *)
+    SELECT {rows.JOB_COLUMNS},
+           j.is_small AND (SELECT count(*) FROM jobs o
+                            WHERE o.client_id = j.client_id AND o.model = j.model AND o.is_small
+                              AND o.state IN ('receiving', 'queued', 'running')) < :small_lane_cap AS is_hinted
+      FROM j {rows.LIVE_SUMS}
+""")  # noqa: S608 - its parts are constants of ours
+
+_INSERT_CHUNKS = text("""
+    WITH new AS (SELECT * FROM unnest(CAST(:chunk_nos AS int[]), CAST(:first_indexes AS bigint[]),
+                                      CAST(:nums_items AS int[]), CAST(:nums_tokens AS bigint[]),
+                                      CAST(:payloads AS bytea[]))
+                         AS n (chunk_no, first_index, num_items, num_tokens_estimate, payload)),
+         c AS (INSERT INTO chunks (job_id, chunk_no, first_index, num_items, num_tokens_estimate, hinted_at)
+               SELECT :job_id, chunk_no, first_index, num_items, num_tokens_estimate,
+                      CASE WHEN :is_hinted THEN now() END FROM new)
+    INSERT INTO chunk_inputs (job_id, chunk_no, payload) SELECT :job_id, chunk_no, payload FROM new
+""")
+
+
+def create(connection: Connection, new: NewJob, chunks: Iterable[NewChunk], *, small_lane_cap: int) -> Created:
+    """Write the job with all its chunks, queued.
+
+    A small job whose client has room in the small lane is marked as hinted, and the caller publishes its ``hints``
+    once the transaction has committed. For any other job the scheduler is notified at the commit.
+    """
+    chunks = list(chunks)
+    num_items = sum(chunk.num_items for chunk in chunks)
+    row = (
+        connection.execute(
+            _INSERT_JOB,
+            {
+                "client_id": new.client_id,
+                "model": new.parameters.model,
+                "parameters": rows.to_json(new.parameters),
+                "template_version": new.template_version,
+                "num_items": num_items,
+                "is_small": num_items <= SMALL_JOB_ITEMS,
+                "metadata": rows.to_json(new.metadata),
+                "warnings": rows.to_json(new.warnings),
+                "webhook_url": new.webhook_url,
+                "expires_in_seconds": new.expires_in_seconds,
+                "small_lane_cap": small_lane_cap,
+            },
+        )
+        .mappings()
+        .one()
+    )
+    job, is_hinted = rows.to_job(row), bool(row["is_hinted"])
+    for start in range(0, len(chunks), CHUNKS_PER_STATEMENT):
+        _insert_chunks(connection, job.id, chunks[start : start + CHUNKS_PER_STATEMENT], is_hinted=is_hinted)
+    if is_hinted:
+        return Created(job, [ChunkKey(job.id, chunk.chunk_no) for chunk in chunks])
+    connection.execute(text("SELECT pg_notify(:channel, '')"), {"channel": WORK_CHANNEL})
+    return Created(job, [])
+
+
+def _insert_chunks(connection: Connection, job_id: UUID, chunks: Sequence[NewChunk], *, is_hinted: bool) -> None:
+    connection.execute(
+        _INSERT_CHUNKS,
+        {
+            "job_id": job_id,
+            "is_hinted": is_hinted,
+            "chunk_nos": [chunk.chunk_no for chunk in chunks],
+            "first_indexes": [chunk.first_index for chunk in chunks],
+            "nums_items": [chunk.num_items for chunk in chunks],
+            "nums_tokens": [chunk.num_tokens_estimate for chunk in chunks],
+            "payloads": [payloads.pack(chunk.payload) for chunk in chunks],
+        },
+    )
+
+
+_GET = text(f"SELECT {rows.JOB_COLUMNS} FROM jobs j {rows.LIVE_SUMS} WHERE j.id = :job_id")  # noqa: S608
+
+_LIST = text(f"""
+    SELECT {rows.JOB_COLUMNS}
+      FROM (SELECT * FROM jobs WHERE client_id = :client_id AND (CAST(:before AS uuid) IS NULL OR id < :before)
+             ORDER BY id DESC LIMIT :limit) j {rows.LIVE_SUMS}
+     ORDER BY j.id DESC
+""")  # noqa: S608
+
+
+def get(connection: Connection, job_id: UUID, *, client_id: UUID | None) -> Job | None:
+    """The job, its counts live while it is open. None where there is none, or it is another client's."""
+    row = connection.execute(_GET, {"job_id": job_id}).mappings().one_or_none()
+    if row is None or (client_id is not None and row["client_id"] != client_id):
+        return None
+    return rows.to_job(row)
+
+
+def state_of(connection: Connection, job_id: UUID) -> JobState | None:
+    """The job's state alone: cheap, for whoever waits."""
+    state = connection.execute(text("SELECT state FROM jobs WHERE id = :job_id"), {"job_id": job_id}).scalar()
+    return None if state is None else JobState(state)
+
+
+def list_page(connection: Connection, client_id: UUID, *, limit: int, before: UUID | None) -> list[Job]:
+    """The client's jobs, newest first, those older than ``before``."""
+    found = connection.execute(_LIST, {"client_id": client_id, "limit": limit, "before": before}).mappings()
+    return [rows.to_job(row) for row in found]
+
+
+def delete(connection: Connection, job_id: UUID, *, client_id: UUID | None) -> bool:
+    """Delete an ended job with everything of it. False where there is none; an open one is refused."""
+    row = connection.execute(
+        text("SELECT state, client_id FROM jobs WHERE id = :job_id FOR UPDATE"), {"job_id": job_id}
+    ).one_or_none()
+    if row is None or (client_id is not None and row.client_id != client_id):
+        return False
+    if row.state not in TERMINAL_JOB_STATES:
+        raise Refused("job_not_ended", f"the job is {row.state}: cancel it before you delete it", status=409)
+    connection.execute(text("DELETE FROM results WHERE job_id = :job_id"), {"job_id": job_id})
+    connection.execute(text("DELETE FROM jobs WHERE id = :job_id"), {"job_id": job_id})  # the rest cascades
+    return True
+
+
+def to_version(job: Job) -> str:
+    """A short text that changes whenever the job does."""
+    seen = f"{job.id} {job.state} {job.counts} {job.usage} {job.warnings} {job.started_at} {job.finished_at}"
+    return sha256(seen.encode()).hexdigest()[:24]

@@ -1,0 +1,63 @@
+"""Rows of the ledger as values of ``core``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import RowMapping
+
+from core.jobs import Counts, Job, JobParameters, Usage
+from core.states import JobState
+
+JOB_COLUMNS = """
+    j.id, j.client_id, j.state, j.parameters, j.template_version, j.num_items, j.warnings, j.error, j.metadata,
+    j.webhook_url, j.retry_of, j.created_at, j.started_at, j.finished_at, j.expires_at,
+    COALESCE(j.num_succeeded, live.num_succeeded, 0) AS num_succeeded,
+    COALESCE(j.num_failed, live.num_failed, 0) AS num_failed,
+    COALESCE(j.num_cancelled, 0) AS num_cancelled,
+    COALESCE(j.prompt_tokens, live.prompt_tokens, 0) AS prompt_tokens,
+    COALESCE(j.cached_tokens, live.cached_tokens, 0) AS cached_tokens
+"""
+
+# Progress of an open job is a sum over its results; once it ended, its own row holds the frozen sums.
+LIVE_SUMS = """
+    LEFT JOIN LATERAL (
+        SELECT sum(r.num_succeeded) AS num_succeeded, sum(r.num_failed) AS num_failed,
+               sum(r.prompt_tokens_total) AS prompt_tokens, sum(r.cached_tokens_total) AS cached_tokens
+          FROM results r WHERE r.job_id = j.id AND j.finished_at IS NULL) live ON true
+"""
+
+
+def to_json(value: Any) -> str:
+    """Any value of ours as JSON text, for a jsonb column."""
+    return msgspec.json.encode(value).decode()
+
+
+def to_parameters(value: dict[str, Any]) -> JobParameters:
+    """Parameters as they were stored. Fields that a newer version added take their defaults."""
+    return msgspec.convert(value, JobParameters)
+
+
+def to_job(row: RowMapping) -> Job:
+    """A job from a row with ``JOB_COLUMNS``."""
+    succeeded, failed, cancelled = int(row["num_succeeded"]), int(row["num_failed"]), int(row["num_cancelled"])
+    total = int(row["num_items"])
+    return Job(
+        id=row["id"],
+        client_id=row["client_id"],
+        state=JobState(row["state"]),
+        parameters=to_parameters(row["parameters"]),
+        template_version=row["template_version"],
+        counts=Counts(total, total - succeeded - failed - cancelled, succeeded, failed, cancelled),
+        usage=Usage(int(row["prompt_tokens"]), int(row["cached_tokens"])),
+        warnings=row["warnings"],
+        error=row["error"],
+        metadata=row["metadata"],
+        webhook_url=row["webhook_url"],
+        retry_of=row["retry_of"],
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        expires_at=row["expires_at"],
+    )
