@@ -21,7 +21,10 @@ COMMAND = re.compile(r"(?:^|[\s;&|(])(?:\.venv/bin/)?(?P<tool>make|rankmill) +(?
 
 def commands(page: str) -> Iterator[tuple[str, list[str]]]:
     text = (ROOT / page).read_text()
-    for body in [*(match["body"] for match in FENCE.finditer(text)), *(match["body"] for match in INLINE.finditer(text))]:
+    for body in [
+        *(match["body"] for match in FENCE.finditer(text)),
+        *(match["body"] for match in INLINE.finditer(text)),
+    ]:
         for match in COMMAND.finditer(body.replace("\\\n", " ")):
             yield match["tool"], match["rest"].split()
 
