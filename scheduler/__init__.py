@@ -1,0 +1,1 @@
+"""Decides what runs next: hint windows, fairness, lost leases, due deliveries, sweeps, retention."""

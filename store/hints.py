@@ -19,7 +19,7 @@ from core.errors import Broken, NotReady
 from core.queues import DELIVER, DELIVER_QUEUE, SCORE_CHUNK
 
 CONNECT_TIMEOUT_SECONDS = 2
-SOCKET_TIMEOUT_SECONDS = 30  # longer than the worker's blocking pop
+SOCKET_TIMEOUT_SECONDS = 5  # longer than a blocking pop (1 s); a black hole is noticed after so long
 VISIBILITY_TIMEOUT_SECONDS = 120  # a message unacknowledged for so long comes again; the ledger makes that harmless
 
 

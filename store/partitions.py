@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import IntegrityError
 
 from store.tables import PARTITIONED
 
@@ -12,6 +13,11 @@ DAYS_AHEAD = 7
 def ensure_partitions(connection: Connection, *, days_ahead: int = DAYS_AHEAD) -> None:
     """Make the partitions of today and the coming days where they are missing."""
     connection.execute(text("SELECT rankmill_ensure_partitions(:days)"), {"days": days_ahead})
+
+
+def is_missing(error: IntegrityError) -> bool:
+    """Whether a row found no partition: its day's was not made ahead."""
+    return "no partition of relation" in str(error.orig)
 
 
 def partitions(connection: Connection) -> list[str]:

@@ -10,6 +10,8 @@ from sqlalchemy import RowMapping
 from core.jobs import Counts, Job, JobParameters, Usage
 from core.states import JobState
 
+WORK_CHANNEL = "rankmill_work"  # NOTIFY: the scheduler has something to do
+
 JOB_COLUMNS = """
     j.id, j.client_id, j.state, j.parameters, j.template_version, j.num_items, j.warnings, j.error, j.metadata,
     j.webhook_url, j.retry_of, j.created_at, j.started_at, j.finished_at, j.expires_at,

@@ -59,15 +59,16 @@ def register(connection: Connection, info: WorkerInfo) -> None:
 
 
 def heartbeat(connection: Connection, owner: str, *, state: WorkerState, details: dict[str, Any]) -> bool:
-    """Say that the worker lives. False where its row is gone: it was taken for dead long ago."""
+    """Say that the worker lives; a change of state wakes the scheduler. False where its row is gone: it was taken for dead long ago."""
     beaten = connection.execute(
         text("""
-            UPDATE workers SET heartbeat_at = now(), state = :state, details = CAST(:details AS jsonb)
-             WHERE owner = :owner
+            UPDATE workers w SET heartbeat_at = now(), state = :state, details = CAST(:details AS jsonb)
+              FROM (SELECT owner, state FROM workers WHERE owner = :owner) before WHERE w.owner = before.owner
+            RETURNING CASE WHEN w.state <> before.state THEN pg_notify(:channel, '') END
         """),
-        {"owner": owner, "state": state, "details": rows.to_json(details)},
+        {"owner": owner, "state": state, "details": rows.to_json(details), "channel": rows.WORK_CHANNEL},
     )
-    return beaten.rowcount == 1
+    return bool(beaten.all())
 
 
 def remove(connection: Connection, owner: str) -> None:
