@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -51,10 +51,10 @@ class ChunkPayload(msgspec.Struct, frozen=True, array_like=True):
     ``queries`` maps the query numbers used here, other than 0, to their content.
     """
 
-    contents: list[str | bytes]
+    contents: list[Any]  # Content, each: msgspec has no union of str and bytes, and msgpack tells them apart
     ids: list[str | None] | None = None
     query_nos: list[int] | None = None
-    queries: dict[int, str | bytes] | None = None
+    queries: dict[int, Any] | None = None
     label_token_ids: list[list[int] | None] | None = None
     indexes: list[int] | None = None
 

@@ -12,7 +12,7 @@ import hmac
 SECRET_PREFIX = "whsec_"  # noqa: S105 - what every secret starts with, not a secret
 
 
-def headers(webhook_id: str, timestamp: int, body: bytes, secret: str) -> dict[str, str]:
+def signed_headers(webhook_id: str, timestamp: int, body: bytes, secret: str) -> dict[str, str]:
     """The three headers. ``timestamp`` is the attempt's, in whole seconds since 1970; the id stays over all attempts."""
     key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
     signed = f"{webhook_id}.{timestamp}.".encode() + body

@@ -38,7 +38,17 @@ def test_the_jitter_moves_a_wait_by_a_tenth_at_most(attempts, draw):
 
 @pytest.mark.parametrize(
     ("status", "delivered"),
-    [(199, False), (200, True), (204, True), (299, True), (300, False), (301, False), (307, False), (410, False), (500, False)],
+    [
+        (199, False),
+        (200, True),
+        (204, True),
+        (299, True),
+        (300, False),
+        (301, False),
+        (307, False),
+        (410, False),
+        (500, False),
+    ],
 )
 def test_only_a_2xx_answer_means_delivered_and_a_redirect_is_a_failure(status, delivered):
     assert is_delivered(status) is delivered

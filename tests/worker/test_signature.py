@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from worker.signature import headers
+from worker.signature import signed_headers
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # the specification's example
 
 
 def test_the_golden_vector_of_the_specification():
-    signed = headers("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}', SECRET)
+    signed = signed_headers("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}', SECRET)
     assert signed == {
         "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
         "webhook-timestamp": "1614265330",
@@ -26,13 +26,13 @@ def test_the_golden_vector_of_the_specification():
 @pytest.mark.parametrize("body", ["{}", '{"id": "ü"}', "", "a" * 20_000])
 def test_the_library_signs_the_same(body):
     now = int(time.time())
-    ours = headers("evt_1", now, body.encode(), SECRET)["webhook-signature"]
+    ours = signed_headers("evt_1", now, body.encode(), SECRET)["webhook-signature"]
     assert ours == Webhook(SECRET).sign("evt_1", datetime.fromtimestamp(now, tz=UTC), body)
 
 
 def test_the_library_verifies_what_we_sign_and_refuses_what_was_changed():
     secret = "whsec_" + base64.b64encode(bytes(range(32))).decode()
-    signed = headers("evt_1", int(time.time()), b'{"a":1}', secret)
+    signed = signed_headers("evt_1", int(time.time()), b'{"a":1}', secret)
     assert Webhook(secret).verify(b'{"a":1}', signed) == {"a": 1}
     with pytest.raises(WebhookVerificationError):
         Webhook(secret).verify(b'{"a":2}', signed)

@@ -1,0 +1,194 @@
+"""A worker process: registers, starts its engine, publishes the model, and only then takes chunks.
+
+Nothing is claimed before the engine was ready once. Postgres and Redis may be away at any time: the process waits.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+from uuid import UUID
+
+import redis
+import structlog
+from celery.exceptions import Reject
+
+from core.chunks import ChunkKey
+from core.errors import NotReady
+from core.queues import SCORE_CHUNK, bulk_queue, small_queue
+from core.results import Evidence
+from core.settings import Settings
+from store import model_cards, notices, workers
+from store.database import Database
+from store.hints import celery_app
+from store.tokenizer import tokenizer_for
+from worker.batcher import Batcher
+from worker.consumer import Consumer
+from worker.engine.options import EngineOptions
+from worker.engine.process import EngineProcess
+from worker.engine.protocol import EngineInfo, EngineRefused
+from worker.heartbeat import Heartbeat, Pulse
+from worker.ledger import Ledger
+from worker.owner import new_owner
+from worker.patience import keep_trying
+from worker.score_chunk import Scorer, Stopping, run_chunk
+from worker.warm_stop import WarmStop
+
+REFUSED_STATUS = 3  # the exit status when the model can't be served: starting again would not help
+REDIS_TIMEOUT_SECONDS = 5.0  # for a notice: whoever waits for it polls too
+LOOK_SECONDS = 0.5  # how often a boot looks whether it is to stop
+
+log = structlog.get_logger()
+
+
+def run(settings: Settings) -> None:
+    """Serve one model until the process is told to stop. Exits with status 3 where the model can't be served."""
+    stop = WarmStop(settings.stop_seconds)
+    stop.install()
+    process = WorkerProcess(settings, stop)
+    try:
+        engine = process.boot()
+        if engine is not None:
+            process.serve(engine)
+    except EngineRefused as refusal:
+        log.error("model refused", model=settings.model, reason=str(refusal))  # noqa: TRY400 - the reason says it all
+        raise SystemExit(REFUSED_STATUS) from refusal
+    finally:
+        process.close()
+
+
+class WorkerProcess:
+    """The parts of a worker and the order in which they start and stop."""
+
+    def __init__(self, settings: Settings, stop: WarmStop) -> None:
+        options = EngineOptions.from_settings(settings)
+        self._settings, self._stop = settings, stop
+        self._info = workers.WorkerInfo(
+            new_owner(), socket.gethostname(), os.getpid(), options.model_name, settings.worker_threads
+        )
+        self._database = Database(settings.database_url, pool_size=settings.database_pool_size, name="rankmill-worker")
+        self._pulse_database = Database(settings.database_url, pool_size=1, name="rankmill-heartbeat")
+        self._redis = redis.Redis.from_url(
+            settings.redis_url, socket_timeout=REDIS_TIMEOUT_SECONDS, socket_connect_timeout=REDIS_TIMEOUT_SECONDS
+        )
+        self._engine = EngineProcess(
+            options,
+            start_timeout_seconds=settings.engine_start_timeout_seconds,
+            hang_seconds=settings.engine_hang_seconds,
+        )
+        self._batcher = Batcher(self._engine)
+        self._ledger = Ledger(
+            self._database, self._info.owner, settings.lease_seconds, self._announce, stopping=stop.requested
+        )
+        self._heartbeat = Heartbeat(
+            self._pulse_database,
+            self._ledger.leases,
+            self._info,
+            Pulse(
+                lease_seconds=settings.lease_seconds,
+                renew_seconds=settings.renew_seconds,
+                heartbeat_seconds=settings.heartbeat_seconds,
+                silence_seconds=settings.engine_hang_seconds + settings.lease_seconds,  # the watchdog acts first
+            ),
+            progress=lambda: self._batcher.progress,
+            details=self._details,
+        )
+        self._refusal: EngineRefused | None = None
+
+    def boot(self) -> EngineInfo | None:
+        """Everything before the first claim. None where the process is told to stop first."""
+        try:
+            keep_trying(self._register, what="register the worker", stopping=self._stop.requested)
+            self._heartbeat.start()
+            self._engine.start()
+            engine = self._wait_for_engine()
+            if engine is not None:
+                keep_trying(lambda: self._publish(engine), what="publish the model", stopping=self._stop.requested)
+        except NotReady:
+            return None  # keep_trying gives up for one reason only
+        return engine
+
+    def serve(self, engine: EngineInfo) -> None:
+        """Take chunks until the process is told to stop, or the engine is refused at a restart."""
+        consumer = self._consumer(engine)
+        self._stop.on_request(consumer.end)
+        self._stop.on_request(self._batcher.stop)
+        self._stop.on_request(self._say_stopping)
+        if not self._stop.requested.is_set():
+            log.info("worker ready", owner=self._info.owner, model=engine.card.name, threads=self._info.threads)
+            consumer.run()
+        consumer.empty(bulk_queue(self._info.owner))
+        if self._refusal is not None:
+            raise self._refusal
+
+    def close(self) -> None:
+        """Give back whatever is still held, and take the worker's row out."""
+        self._heartbeat.stop()
+        self._engine.stop()
+        self._ledger.give_back(*self._ledger.leases.held())
+        with suppress(NotReady), self._database.begin() as connection:
+            workers.remove(connection, self._info.owner)
+        self._database.dispose()
+        self._pulse_database.dispose()
+        self._redis.close()
+        log.info("worker stopped", owner=self._info.owner)
+
+    def _consumer(self, engine: EngineInfo) -> Consumer:
+        settings, card = self._settings, engine.card
+        scorer = Scorer(
+            batcher=self._batcher,
+            tokenizer=tokenizer_for(card, engine.tokenizer_json),
+            evidence=Evidence(card.revision, card.dtype, engine.engine_version),
+            max_tokens=card.max_tokens,
+            max_attempts=settings.max_attempts,
+        )
+        app = celery_app(settings.redis_url, settings.redis_prefix)
+
+        @app.task(name=SCORE_CHUNK, acks_late=True)  # type: ignore[untyped-decorator]
+        def score_chunk(job_id: str, chunk_no: int) -> None:
+            try:
+                run_chunk(ChunkKey(UUID(job_id), chunk_no), self._ledger, scorer)
+            except Stopping:
+                raise Reject(requeue=True) from None  # another worker of the model may read the same queue
+            except EngineRefused as refusal:
+                self._refusal = refusal
+                self._stop.request()
+                raise
+
+        queues = [bulk_queue(self._info.owner), small_queue(card.name)]
+        return Consumer(app, queues, name=f"worker@{self._info.owner}", num_threads=self._info.threads)
+
+    def _register(self) -> None:
+        with self._database.begin() as connection:
+            workers.register(connection, self._info)
+
+    def _wait_for_engine(self) -> EngineInfo | None:
+        while not self._stop.requested.is_set():
+            with suppress(NotReady):
+                return self._engine.wait_ready(LOOK_SECONDS)
+        return None
+
+    def _publish(self, engine: EngineInfo) -> None:
+        with self._database.begin() as connection:
+            model_cards.publish(connection, engine.card, engine.tokenizer_json)
+            workers.heartbeat(connection, self._info.owner, state="ready", details=self._details())
+        self._heartbeat.state = "ready"
+
+    def _say_stopping(self) -> None:
+        self._heartbeat.state = "stopping"
+        with suppress(NotReady):
+            self._heartbeat.report()
+
+    def _announce(self, job_id: UUID) -> None:
+        notices.announce(self._redis, job_id, prefix=self._settings.redis_prefix)
+
+    def _details(self) -> dict[str, Any]:
+        """What ``/v1/workers`` shows of this process beside its row."""
+        return {
+            **asdict(self._batcher.stats),
+            "is_engine_ready": self._engine.is_ready,
+            "num_engine_restarts": self._engine.num_deaths,
+        }

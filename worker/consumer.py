@@ -1,0 +1,73 @@
+"""The Celery side of a worker process: a threads pool on given queues until the process is asked to stop.
+
+Threads always: a prefork pool would start CUDA again in a forked child, which CUDA refuses, and no batcher could see
+the sequences of all chunks. There is no setting for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+from celery import Celery, signals
+from celery.apps.worker import Worker
+from celery.worker import state as celery_state
+from kombu.entity import Queue
+
+log = structlog.get_logger()
+
+
+class Consumer:
+    """Takes hints of these queues. Queues without an exchange: a binding would outlive a killed worker in Redis."""
+
+    def __init__(self, app: Celery, queues: Sequence[str], *, name: str, num_threads: int) -> None:
+        signals.setup_logging.connect(_leave_logging_alone)
+        logging.getLogger("celery").setLevel(logging.WARNING)  # two lines a chunk otherwise; ours say what matters
+        app.conf.task_queues = [Queue(queue, routing_key=queue) for queue in queues]
+        app.conf.worker_enable_remote_control = False  # its reply queues would pile up; nobody asks over Redis
+        self._app = app
+        self._worker = _ThreadsWorker(
+            app=app,
+            hostname=name,
+            pool_cls="threads",
+            concurrency=num_threads,
+            queues=list(queues),
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+            task_events=False,
+            redirect_stdouts=False,
+            quiet=True,
+        )
+
+    def run(self) -> None:
+        """Run tasks until ``end`` is called and every thread has come back. Redis may be away at any time."""
+        self._worker.start()
+
+    def end(self) -> None:
+        """Make ``run`` return: Celery's loop reads this flag whenever it wakes, so wake it. Any thread may call it."""
+        celery_state.should_stop = 0
+        hub = getattr(self._worker, "hub", None)
+        if hub is not None:
+            hub.call_soon(lambda: None)
+
+    def empty(self, queue: str) -> None:
+        """Drop what is left in a queue that nobody will ever read again."""
+        try:
+            with self._app.connection_for_write() as connection:
+                connection.default_channel.queue_purge(queue)
+        except Exception as error:  # noqa: BLE001 - whatever Redis' client raises; the hints in it count as lost
+            log.warning("queue not emptied", queue=queue, reason=str(error))
+
+
+class _ThreadsWorker(Worker):  # type: ignore[misc]  # Celery has no types
+    """Celery's worker, but signals are the business of ``WarmStop``."""
+
+    def install_platform_tweaks(self, worker: Any) -> None:
+        """Nothing: Celery's handlers would wait for every task to finish, however long it takes."""
+
+
+def _leave_logging_alone(**_: Any) -> None:
+    """Celery configures no logging where this signal has a receiver."""

@@ -1,0 +1,88 @@
+"""The deliverer: a CPU-only Celery worker that posts webhooks, signed, and records every attempt.
+
+The receiver may get an event twice (we may die between its answer and our record): its id stays the same.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from threading import Event
+from uuid import UUID
+
+import structlog
+
+from core.delivery_schedule import is_delivered, retry_in_seconds
+from core.queues import DELIVER, DELIVER_QUEUE
+from core.settings import Settings
+from store import clients, deliveries
+from store.database import Database
+from store.deliveries import AttemptOutcome, Delivery
+from store.hints import celery_app
+from worker.consumer import Consumer
+from worker.owner import new_owner
+from worker.patience import keep_trying
+from worker.signature import signed_headers
+from worker.warm_stop import WarmStop
+from worker.webhook import post
+
+NUM_THREADS = 8
+LEASE_MARGIN_SECONDS = 30.0  # beyond the post's own limit: for two transactions on a slow day
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Deliverer:
+    """Tries deliveries, each under a lease. An empty ``secret`` means: the client's own, kept in Postgres."""
+
+    database: Database
+    owner: str
+    timeout_seconds: float
+    secret: str
+    stopping: Event
+
+    def deliver(self, delivery_id: UUID) -> None:
+        """Make one attempt, if it is due and nobody else is at it."""
+        with self.database.begin() as connection:
+            lease_seconds = self.timeout_seconds + LEASE_MARGIN_SECONDS
+            delivery = deliveries.claim(connection, delivery_id, owner=self.owner, lease_seconds=lease_seconds)
+            if delivery is None:
+                return
+            secret = self.secret or clients.webhook_secret(connection, delivery.client_id)
+        headers = signed_headers(delivery.webhook_id, int(time.time()), delivery.body, secret)
+        outcome = post(delivery.url, delivery.body, headers, timeout_seconds=self.timeout_seconds)
+        keep_trying(lambda: self._record(delivery, outcome), what="record a delivery attempt", stopping=self.stopping)
+
+    def _record(self, delivery: Delivery, outcome: AttemptOutcome) -> None:
+        bound = log.bind(delivery_id=str(delivery.id), attempt=delivery.attempts, status=outcome.status)
+        with self.database.begin() as connection:
+            if outcome.status is not None and is_delivered(outcome.status):
+                deliveries.succeed(connection, delivery, outcome)
+                bound.info("webhook delivered")
+                return
+            wait_seconds = retry_in_seconds(delivery.attempts, draw=random.random())  # noqa: S311 - jitter
+            deliveries.fail(connection, delivery, outcome, retry_in_seconds=wait_seconds)
+        bound.warning("webhook failed", error=outcome.error, retry_in_seconds=wait_seconds)
+
+
+def run(settings: Settings) -> None:
+    """Deliver webhooks until the process is told to stop."""
+    stop = WarmStop(settings.stop_seconds)
+    stop.install()
+    database = Database(settings.database_url, pool_size=settings.database_pool_size, name="rankmill-deliverer")
+    owner = new_owner()
+    deliverer = Deliverer(database, owner, settings.webhook_timeout_seconds, settings.webhook_secret, stop.requested)
+    app = celery_app(settings.redis_url, settings.redis_prefix)
+
+    @app.task(name=DELIVER)  # type: ignore[untyped-decorator]
+    def deliver(delivery_id: str) -> None:
+        deliverer.deliver(UUID(delivery_id))
+
+    consumer = Consumer(app, [DELIVER_QUEUE], name=f"deliverer@{owner}", num_threads=NUM_THREADS)
+    stop.on_request(consumer.end)
+    if not stop.requested.is_set():
+        log.info("deliverer ready", owner=owner, threads=NUM_THREADS)
+        consumer.run()
+    database.dispose()

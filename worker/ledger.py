@@ -1,0 +1,93 @@
+"""The ledger as a worker uses it: one transaction a stage, none open while the engine works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event
+from uuid import UUID
+
+import structlog
+
+from core.chunks import ChunkKey, Claim
+from core.errors import NotReady
+from core.results import ChunkResults
+from store import chunks, jobs
+from store.database import Database
+from worker.leases import Leases
+from worker.patience import pauses
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Shared by a worker's threads. ``announce`` tells whoever waits that a job has ended; it may fail."""
+
+    database: Database
+    owner: str
+    lease_seconds: float
+    announce: Callable[[UUID], None]
+    leases: Leases = field(default_factory=Leases)
+    stopping: Event = field(default_factory=Event)
+
+    def claim(self, key: ChunkKey) -> Claim | None:
+        """The chunk, ours until the lease ends, or None: done, dropped, somebody else's, or never heard of."""
+        with self.database.begin_relaxed() as connection:
+            claim = chunks.claim(connection, key, owner=self.owner, lease_seconds=self.lease_seconds)
+        if claim is not None:
+            self.leases.hold(claim)
+        return claim
+
+    def load(self, claim: Claim) -> chunks.LoadedChunk | None:
+        """What a claimed chunk holds; None where it is gone: saved under a later claim, or its job has ended."""
+        with self.database.begin() as connection:
+            return chunks.load(connection, claim.key)
+
+    def save(self, claim: Claim, results: ChunkResults) -> bool:
+        """Save and let go; False where the fence refused. While Postgres is away, wait: the GPU's work is done.
+
+        A connection that breaks during COMMIT leaves us ignorant. The repeated save is then refused by our own
+        success, so a refusal after a broken try counts as saved: the end that follows it is harmless.
+        """
+        for num_failures, pause in enumerate(pauses()):
+            try:
+                with self.database.begin() as connection:
+                    is_saved = chunks.save(connection, claim, results, owner=self.owner)
+            except NotReady as error:
+                log.warning("save waits", job_id=str(claim.key.job_id), chunk_no=claim.key.chunk_no, reason=str(error))
+                if not self.leases.stays_ours(claim, seconds=pause):
+                    break
+            else:
+                self.leases.let_go(claim)
+                return is_saved or num_failures > 0
+        return False
+
+    def end(self, job_id: UUID) -> None:
+        """End the job if this was its last chunk. What fails here is done by the scheduler's sweep."""
+        try:
+            with self.database.begin() as connection:
+                is_ended = jobs.end(connection, job_id)
+        except NotReady as error:
+            log.warning("end is left to the sweep", job_id=str(job_id), reason=str(error))
+            return
+        if is_ended:
+            log.info("job completed", job_id=str(job_id))
+            self._announce(job_id)
+
+    def give_back(self, *claims: Claim) -> None:
+        """Let go, and make the chunks pending at once. What fails here waits until its lease runs out."""
+        ours = [claim for claim in claims if self.leases.let_go(claim)]
+        if not ours:
+            return
+        try:
+            with self.database.begin() as connection:
+                chunks.release(connection, ours, owner=self.owner)
+        except NotReady as error:
+            log.warning("leases are left to run out", num_leases=len(ours), reason=str(error))
+
+    def _announce(self, job_id: UUID) -> None:
+        try:
+            self.announce(job_id)
+        except Exception as error:  # noqa: BLE001 - whoever waits polls too; a job that has ended stays ended
+            log.warning("announcement failed", job_id=str(job_id), reason=str(error))

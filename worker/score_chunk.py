@@ -1,0 +1,88 @@
+"""Scores one chunk: claim, load, tokenise, score, save, end. Assumes that its hint comes twice, late, or never."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from core.chunks import ChunkKey, Claim
+from core.errors import NotReady
+from core.results import ChunkResults, Evidence
+from store.chunks import LoadedChunk
+from store.tokenizer import Tokenizer
+from worker.batcher import Outcomes
+from worker.chunk_results import exhausted, scored
+from worker.engine.protocol import Prompts
+from worker.ledger import Ledger
+from worker.prompts import prepare
+
+QUICK_RETRIES = 3  # after that many failures a chunk waits until its lease runs out: it must not spin
+
+log = structlog.get_logger()
+
+
+class Stopping(Exception):  # noqa: N818 - no error: the chunk is pending again, for whoever goes on
+    """The process stops before the chunk is done."""
+
+
+class Scores(Protocol):
+    """The batcher, or a fake of it."""
+
+    def score(self, prompts: Prompts, *, small: bool) -> Outcomes:
+        """Block until all are scored. Raises NotReady when the process stops first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """Everything about the served model that a chunk needs."""
+
+    batcher: Scores
+    tokenizer: Tokenizer
+    evidence: Evidence
+    max_tokens: int
+    max_attempts: int
+
+
+def run_chunk(key: ChunkKey, ledger: Ledger, scorer: Scorer) -> None:
+    """Score the chunk if it is still to be had. Raises Stopping when the process stops first, its lease given back."""
+    if ledger.stopping.is_set():
+        raise Stopping
+    claim = ledger.claim(key)
+    if claim is None:
+        log.debug("hint claims nothing", job_id=str(key.job_id), chunk_no=key.chunk_no)
+        return
+    try:
+        chunk = ledger.load(claim)
+        is_saved = chunk is not None and ledger.save(claim, _results(claim, chunk, scorer))
+    except Exception as error:
+        if isinstance(error, NotReady) and ledger.stopping.is_set():
+            ledger.give_back(claim)
+            raise Stopping from error
+        _after_failure(claim, ledger)
+        raise
+    if is_saved:
+        ledger.end(key.job_id)
+    else:
+        ledger.leases.let_go(claim)
+        log.info("chunk discarded: it is not ours any more", job_id=str(key.job_id), chunk_no=key.chunk_no)
+
+
+def _results(claim: Claim, chunk: LoadedChunk, scorer: Scorer) -> ChunkResults:
+    if claim.attempts > scorer.max_attempts:
+        log.error("attempts exhausted", job_id=str(claim.key.job_id), chunk_no=claim.key.chunk_no)
+        return exhausted(chunk.payload, len(chunk.parameters.label_token_ids), scorer.evidence)
+    prepared = prepare(chunk.parameters, chunk.payload, scorer.tokenizer, max_tokens=scorer.max_tokens)
+    has_any = len(prepared.positions_B) > 0
+    outcomes = scorer.batcher.score(prepared.prompts, small=chunk.is_small) if has_any else None
+    return scored(chunk.payload, prepared, outcomes, scorer.evidence)
+
+
+def _after_failure(claim: Claim, ledger: Ledger) -> None:
+    """Give the chunk back for a quick retry, or, when it fails again and again, let its lease run out."""
+    if claim.attempts <= QUICK_RETRIES:
+        ledger.give_back(claim)
+    else:
+        ledger.leases.let_go(claim)
