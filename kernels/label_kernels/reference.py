@@ -6,8 +6,14 @@ Knows only tensors; says nothing about speed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import torch
 from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from label_kernels.attention_plan import AttentionPlan
 
 
 def gather_label_logprobs(logits_BV: torch.Tensor, label_ids_BL: torch.Tensor) -> torch.Tensor:
@@ -39,3 +45,93 @@ def label_logprobs(
     if softcap is not None:
         logits_BV = softcap * torch.tanh(logits_BV / softcap)
     return gather_label_logprobs(logits_BV, label_ids_BL)
+
+
+def prefix_attention(
+    query_QHD: torch.Tensor,
+    key_TKD: torch.Tensor,
+    value_TKD: torch.Tensor,
+    lengths: Sequence[int],
+    parents: Sequence[int],
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
+    rows: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return attention where a token sees its segment's ancestors and its own segment up to itself: [Q, H, D].
+
+    Segments lie one after another; see ``attention_plan``. Each group of H / K query heads shares a KV head. With
+    ``window``, a token sees positions above its own minus ``window`` only; ``softcap`` bends scores as in
+    ``label_logprobs``; ``sinks`` [H] adds a score without a value to each head's softmax. ``rows`` are the tokens of
+    the query's rows; default: all.
+    """
+    segment_T = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    sees_SS = torch.eye(len(lengths), dtype=torch.bool)
+    prefix_S = torch.zeros(len(lengths), dtype=torch.int64)
+    for segment, parent in enumerate(parents):
+        if parent >= 0:
+            sees_SS[segment] |= sees_SS[parent]
+            prefix_S[segment] = prefix_S[parent] + lengths[parent]
+    token_T = torch.arange(len(segment_T))
+    start_S = torch.tensor(lengths).cumsum(0) - torch.tensor(lengths)
+    position_T = prefix_S[segment_T] + token_T - start_S[segment_T]
+    row_Q = token_T if rows is None else rows.cpu()
+    sees_QT = sees_SS[segment_T[row_Q]][:, segment_T] & (token_T <= row_Q[:, None])
+    if window is not None:
+        sees_QT &= position_T > position_T[row_Q][:, None] - window
+    return _attend(query_QHD, key_TKD, value_TKD, sees_QT.to(query_QHD.device), scale, softcap, sinks)
+
+
+def planned_prefix_attention(
+    query_QHD: torch.Tensor,
+    key_TKD: torch.Tensor,
+    value_TKD: torch.Tensor,
+    plan: AttentionPlan,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return what ``label_kernels.prefix_attention`` does, tile by tile of the same plan, on any device."""
+    out_QHD = torch.full_like(query_QHD, torch.nan)
+    for first_row, num_rows, num_keys, _, num_prefix, self_shift, *stretches in plan.tiles.tolist():
+        row = slice(first_row, first_row + num_rows)
+        number = torch.arange(num_keys, device=query_QHD.device)
+        shift = torch.full_like(number, self_shift)
+        for end, stretch_shift in zip(stretches[::2], stretches[1::2], strict=True):
+            shift = torch.where(number < end, stretch_shift, shift)
+        own = plan.token_Q[row, None] - self_shift
+        sees = (number < num_prefix) | ((number >= plan.segment_start_Q[row, None] - self_shift) & (number <= own))
+        if window is not None:
+            distance = torch.where(number < num_prefix, plan.position_Q[row, None], own) - number
+            sees &= distance < window
+        token = number + shift
+        out_QHD[row] = _attend(query_QHD[row], key_TKD[token], value_TKD[token], sees, scale, softcap, sinks)
+    return out_QHD
+
+
+def _attend(
+    query_QHD: torch.Tensor,
+    key_TKD: torch.Tensor,
+    value_TKD: torch.Tensor,
+    sees_QT: torch.Tensor,
+    scale: float,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """Return softmax attention under a mask, its softmax in float32 at least."""
+    group = query_QHD.shape[1] // key_TKD.shape[1]
+    key_THD, value_THD = key_TKD.repeat_interleave(group, 1), value_TKD.repeat_interleave(group, 1)
+    score_HQT = torch.einsum("qhd,thd->hqt", query_QHD, key_THD)
+    score_HQT = score_HQT.to(torch.promote_types(score_HQT.dtype, torch.float32)) * scale
+    if softcap is not None:
+        score_HQT = softcap * torch.tanh(score_HQT / softcap)
+    score_HQT = score_HQT.masked_fill(~sees_QT, -torch.inf)
+    if sinks is not None:
+        sink_HQ1 = sinks.to(score_HQT.dtype)[:, None, None].expand(-1, score_HQT.shape[1], 1)
+        score_HQT = torch.cat([score_HQT, sink_HQ1], dim=-1)
+    weight_HQT = score_HQT.softmax(-1)[..., : sees_QT.shape[1]].to(value_TKD.dtype)
+    return torch.einsum("hqt,thd->qhd", weight_HQT, value_THD)

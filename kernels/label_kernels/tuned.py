@@ -1,4 +1,4 @@
-"""Launch configurations by chip, found once by ``benchmarks/bench_kernels.py --tune`` and kept here: nothing is searched at boot."""
+"""Launch configurations by chip, found once by measuring and kept here: nothing is searched at boot."""
 
 from __future__ import annotations
 
@@ -17,15 +17,45 @@ class Gather:
 
 
 @dataclass(frozen=True, slots=True)
+class Attention:
+    """``rows``: query rows of a tile, tokens times the heads that share it; ``keys``: keys read at a time."""
+
+    rows: int
+    keys: int
+    num_warps: int
+    num_stages: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tuned:
     """The configurations of all kernels on one chip."""
 
     gather: Gather
+    attention_64: Attention  # head dims up to 64
+    attention_128: Attention
+    attention_256: Attention
+
+    def attention(self, head_dim: int) -> Attention:
+        """Return the configuration for heads of this size."""
+        if head_dim <= 64:
+            return self.attention_64
+        return self.attention_128 if head_dim <= 128 else self.attention_256
 
 
-_H200 = Tuned(gather=Gather(block=8192, num_warps=8))
-# Triton's interpreter runs programs one after another: few large blocks are quick.
-_INTERPRETER = Tuned(gather=Gather(block=8192, num_warps=1))
+_H200 = Tuned(
+    gather=Gather(block=8192, num_warps=8),
+    attention_64=Attention(rows=64, keys=64, num_warps=4, num_stages=3),
+    attention_128=Attention(rows=64, keys=32, num_warps=4, num_stages=3),
+    attention_256=Attention(rows=64, keys=32, num_warps=4, num_stages=2),
+)
+# Triton's interpreter runs programs one after another: few large ones are quick. Attention keeps small tiles, so that
+# small tests have many of them.
+_INTERPRETER = Tuned(
+    gather=Gather(block=8192, num_warps=1),
+    attention_64=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
+    attention_128=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
+    attention_256=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
+)
 
 _BY_NAME = {"NVIDIA H200": _H200, "cpu": _INTERPRETER}
 
