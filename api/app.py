@@ -1,0 +1,53 @@
+"""The front end as an ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from api import health, jobs, models, openapi, problems, process, results, workers
+from api.answers import EndedJobAnswer, JobAnswer, JobPage, ResultPage
+from api.requests import JobRequest
+from core.settings import Settings
+
+DESCRIPTION = """\
+Scores text in bulk with causal language models: a query, any number of items, and for each item the probability of a
+few label tokens. Jobs are durable. Every error is `application/problem+json` with a stable `code`."""
+DOCUMENTED = (
+    JobRequest,
+    JobAnswer,
+    EndedJobAnswer,
+    JobPage,
+    ResultPage,
+    models.ModelList,
+    workers.WorkerList,
+    health.Health,
+    problems.Problem,
+)
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application; its lifespan opens and closes what the process holds."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with process.started(settings) as app.state.process:
+            yield
+
+    app = FastAPI(
+        title="Rankmill",
+        version=version("rankmill"),
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        docs_url=None,  # its page would load scripts from elsewhere
+        redoc_url=None,
+    )
+    for part in (jobs, results, models, workers, health):
+        app.include_router(part.routes)
+    problems.handle_all(app)
+    openapi.describe(app, DOCUMENTED)
+    return app

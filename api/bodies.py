@@ -1,0 +1,55 @@
+"""Request bodies: read as a stream, refused at the limit while they arrive, opened in the thread that parses them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import ClientDisconnect, Request
+
+from api import encodings
+from core.errors import Refused
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body as it came, still encoded, and what ``max_bytes`` it may be once it is opened."""
+
+    data: bytes
+    encoding: str
+    max_bytes: int
+
+    def open(self) -> bytes:
+        """The body without its encoding; takes its time, so not on the event loop."""
+        return encodings.open_body(self.data, self.encoding, max_bytes=self.max_bytes)
+
+
+async def read(request: Request, *, max_bytes: int) -> Body:
+    """The whole body. Type, encoding and announced length are checked before the first byte is read."""
+    _check_type(request.headers.get("content-type", ""))
+    encoding = encodings.check(request.headers.get("content-encoding", ""))
+    if int(request.headers.get("content-length", 0)) > max_bytes:  # the server has checked that it is a number
+        raise encodings.too_large(max_bytes)
+    data = bytearray()
+    try:
+        async for piece in request.stream():
+            data += piece
+            if len(data) > max_bytes:
+                raise encodings.too_large(max_bytes)
+    except ClientDisconnect:
+        raise Refused("body_incomplete", "the connection closed before the body had ended", status=400) from None
+    return Body(bytes(data), encoding, max_bytes)
+
+
+def _check_type(content_type: str) -> None:
+    media_type, _, parameters = content_type.lower().partition(";")
+    charset = parameters.partition("charset=")[2].strip().strip('"')
+    if media_type.strip() != JSON or charset not in ("", "utf-8", "utf8"):
+        raise Refused(
+            "unsupported_media_type",
+            f"Content-Type {content_type!r} is not supported; send {JSON} in UTF-8 ({NDJSON} is not supported yet)",
+            status=415,
+            field="Content-Type",
+        )

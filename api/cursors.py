@@ -1,0 +1,65 @@
+"""Cursors: where a list goes on, as opaque text that is good for that list alone."""
+
+from __future__ import annotations
+
+import binascii
+import struct
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from uuid import UUID
+
+from core.errors import Refused
+
+_RESULTS = struct.Struct(">B16sQ")  # kind and version, the job, the position
+_JOBS = struct.Struct(">B16s")  # kind and version, the last job that was listed
+_RESULTS_1 = 0x11
+_JOBS_1 = 0x21
+
+
+def results_cursor(job_id: UUID, position: int) -> str:
+    """Go on with the job's results at ``position``."""
+    return _encode(_RESULTS.pack(_RESULTS_1, job_id.bytes, position))
+
+
+def results_position(cursor: str | None, job_id: UUID, *, num_items: int) -> int:
+    """Where to go on; the beginning without a cursor. Raises Refused for what is not a cursor of this job."""
+    if cursor is None:
+        return 0
+    data = _decode(cursor, _RESULTS.size)
+    kind, job, position = _RESULTS.unpack(data)
+    if kind != _RESULTS_1 or job != job_id.bytes or position > num_items:
+        raise _invalid()
+    return int(position)
+
+
+def jobs_cursor(last: UUID) -> str:
+    """Go on with the jobs older than ``last``."""
+    return _encode(_JOBS.pack(_JOBS_1, last.bytes))
+
+
+def jobs_before(cursor: str | None) -> UUID | None:
+    """The job to go on after; None without a cursor. Raises Refused for what is not a cursor of this list."""
+    if cursor is None:
+        return None
+    kind, last = _JOBS.unpack(_decode(cursor, _JOBS.size))
+    if kind != _JOBS_1:
+        raise _invalid()
+    return UUID(bytes=last)
+
+
+def _encode(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _decode(cursor: str, num_bytes: int) -> bytes:
+    try:
+        data = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+    except (binascii.Error, ValueError):
+        raise _invalid() from None
+    if len(data) != num_bytes or _encode(data) != cursor:
+        raise _invalid()
+    return data
+
+
+def _invalid() -> Refused:
+    detail = "the cursor is not one that this list gave out; begin without a cursor"
+    return Refused("invalid_cursor", detail, status=400, field="cursor")

@@ -1,0 +1,99 @@
+"""Routes of jobs: submit, look, list, cancel, delete. What is decided, is decided elsewhere."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, ConfigDict, Field
+
+from api import answers, bodies, cursors, openapi, waiting
+from api.caller import ClientId
+from api.etags import etag, is_known
+from api.job_ids import JobId, found
+from api.preferences import wait_seconds
+from api.process import InProcess
+from api.submit import submit
+from api.waiting import Ended
+from core.jobs import SMALL_JOB_ITEMS, Job
+from store import jobs
+
+routes = APIRouter(tags=["jobs"])
+
+
+class JobsQuery(BaseModel):
+    """Parameters of the list."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(20, ge=1, le=100, description="Most jobs on a page.")
+    cursor: str | None = Field(None, description="The ``next_cursor`` of the page before.")
+
+
+@routes.post("/v1/jobs", summary="Submit a job", **openapi.SUBMIT)
+async def create_job(request: Request, process: InProcess, client_id: ClientId) -> Response:
+    """Commits the job, then answers 202; with ``Prefer: wait=N``, 200 and its results if it ends in time."""
+    body = await bodies.read(request, max_bytes=process.settings.max_body_bytes)
+    job = await run_in_threadpool(submit, process, client_id, body)
+    seconds = wait_seconds(",".join(request.headers.getlist("prefer")))
+    if not seconds:
+        return _accepted(job, {})
+    applied = {"Preference-Applied": f"wait={seconds}"}
+    ended = await waiting.until_ended(process, request, job, seconds)
+    return _accepted(job, applied) if ended is None else _ended(ended, applied)
+
+
+@routes.get("/v1/jobs", summary="List jobs, the newest first", **openapi.LIST_JOBS)
+def list_jobs(process: InProcess, client_id: ClientId, query: Annotated[JobsQuery, Query()]) -> Response:
+    """One page of the client's jobs."""
+    before = cursors.jobs_before(query.cursor)
+    with process.database.begin() as connection:
+        page = jobs.list_page(connection, client_id, limit=query.limit + 1, before=before)
+    shown, now = page[: query.limit], datetime.now(UTC)
+    next_cursor = cursors.jobs_cursor(shown[-1].id) if len(page) > len(shown) else None
+    return answers.respond(answers.JobPage([answers.job_answer(job, now) for job in shown], next_cursor))
+
+
+@routes.get("/v1/jobs/{job_id}", summary="Look at a job", **openapi.GET_JOB)
+def get_job(
+    process: InProcess, client_id: ClientId, job_id: JobId, if_none_match: Annotated[str, Header()] = ""
+) -> Response:
+    """The job as it is now; 304 for a client that has it already."""
+    with process.database.begin() as connection:
+        job = found(jobs.get(connection, job_id, client_id=client_id))
+    now = datetime.now(UTC)
+    headers = {"ETag": etag(job, now), "Cache-Control": "no-cache"}
+    if is_known(headers["ETag"], if_none_match):
+        return Response(status_code=304, headers=headers)
+    return answers.respond(answers.job_answer(job, now), headers=headers)
+
+
+@routes.post("/v1/jobs/{job_id}/cancel", summary="Cancel a job", **openapi.CANCEL_JOB)
+def cancel_job(process: InProcess, client_id: ClientId, job_id: JobId) -> Response:
+    """Ends the job; its finished results stay. A job that has ended stays as it is."""
+    with process.database.begin() as connection:
+        job = found(jobs.cancel(connection, job_id, client_id=client_id))
+    return answers.respond(answers.job_answer(job, datetime.now(UTC)))
+
+
+@routes.delete("/v1/jobs/{job_id}", summary="Delete an ended job", **openapi.DELETE_JOB)
+def delete_job(process: InProcess, client_id: ClientId, job_id: JobId) -> Response:
+    """Deletes the job with its results; one that has not ended is refused."""
+    with process.database.begin() as connection:
+        found(jobs.delete(connection, job_id, client_id=client_id) or None)
+    return Response(status_code=204)
+
+
+def _accepted(job: Job, headers: dict[str, str]) -> Response:
+    retry_after = "1" if job.counts.total <= SMALL_JOB_ITEMS else "5"
+    headers = {"Location": f"/v1/jobs/{job.id}", "Retry-After": retry_after, **headers}
+    return answers.respond(answers.job_answer(job, datetime.now(UTC)), 202, headers)
+
+
+def _ended(ended: Ended, headers: dict[str, str]) -> Response:
+    job, position = ended.job, ended.page.next_position
+    next_cursor = None if position is None else cursors.results_cursor(job.id, position)
+    answer = answers.ended_job_answer(job, datetime.now(UTC), ended.page.items, next_cursor)
+    return answers.respond(answer, 200, {"Location": f"/v1/jobs/{job.id}", **headers})

@@ -1,0 +1,129 @@
+"""The OpenAPI document: what FastAPI can't see because msgspec reads the bodies and writes the answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from api import examples
+from api.bodies import JSON, NDJSON
+from api.problems import PROBLEM_JSON
+
+_REF = "#/components/schemas/{name}"
+_HEADERS = {
+    "Location": "Where the job is.",
+    "Retry-After": "Seconds after which it is worth looking.",
+    "Preference-Applied": "The wait that was granted.",
+    "ETag": "Changes with the job; send it back in If-None-Match.",
+}
+
+
+def _schema(name: str) -> dict[str, Any]:
+    return {"schema": {"$ref": _REF.format(name=name)}}
+
+
+def _answer(description: str, name: str, *headers: str) -> dict[str, Any]:
+    return {"description": description, "content": {JSON: _schema(name)}, "headers": _headers(*headers)}
+
+
+def _headers(*names: str) -> dict[str, Any]:
+    return {name: {"description": _HEADERS[name], "schema": {"type": "string"}} for name in names}
+
+
+def _problems(**codes: str) -> dict[int | str, dict[str, Any]]:
+    """Problems by status, as ``_404="job_not_found"``; 500 and 503 can always happen."""
+    codes |= {"_500": "`internal_error`", "_503": "`not_ready`: Postgres is away, or no model is served yet"}
+    return {
+        int(status[1:]): {"description": description, "content": {PROBLEM_JSON: _schema("Problem")}}
+        for status, description in codes.items()
+    }
+
+
+_NO_JOB = "`job_not_found`"
+_PARAMETER = "`out_of_range`, `wrong_type`, `invalid_value`, `unknown_parameter`: of the query string"
+_CURSOR = "`invalid_cursor`"
+
+SUBMIT: dict[str, Any] = {
+    "status_code": 202,
+    "responses": {
+        202: _answer("The job is stored.", "JobAnswer", "Location", "Retry-After", "Preference-Applied"),
+        200: _answer("It ended while the client waited.", "EndedJobAnswer", "Location", "Preference-Applied"),
+        **_problems(
+            _400="`invalid_json`, `duplicate_key`, `invalid_encoding`, `body_incomplete`",
+            _413="`body_too_large`, before or after decompression",
+            _415="`unsupported_media_type`, `unsupported_encoding`",
+            _422="A value; docs/api.md lists the codes. `field` and `item` say where.",
+        ),
+    },
+    "openapi_extra": {
+        "parameters": [
+            {
+                "name": "Prefer",
+                "in": "header",
+                "schema": {"type": "string"},
+                "example": "wait=10",
+                "description": "`wait=N`: wait up to N seconds, at most 60, for the end. What can't be read is ignored.",
+            },
+            {
+                "name": "Content-Encoding",
+                "in": "header",
+                "schema": {"type": "string", "enum": ["gzip", "zstd", "identity"]},
+            },
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {JSON: {**_schema("JobRequest"), "examples": examples.JOBS}},
+        },
+    },
+}
+LIST_JOBS: dict[str, Any] = {
+    "responses": {200: _answer("A page.", "JobPage"), **_problems(_400=_CURSOR, _422=_PARAMETER)}
+}
+GET_JOB: dict[str, Any] = {
+    "responses": {
+        200: _answer("The job.", "JobAnswer", "ETag"),
+        304: {"description": "The client has it already.", "headers": _headers("ETag")},
+        **_problems(_404=_NO_JOB),
+    }
+}
+CANCEL_JOB: dict[str, Any] = {"responses": {200: _answer("The job, ended.", "JobAnswer"), **_problems(_404=_NO_JOB)}}
+DELETE_JOB: dict[str, Any] = {
+    "status_code": 204,
+    "responses": {
+        204: {"description": "It is gone."},
+        **_problems(_404=_NO_JOB, _409="`job_not_ended`: cancel it first"),
+    },
+}
+_RESULTS = _answer("A page, or with `Accept: application/x-ndjson` all results, one a line.", "ResultPage")
+_RESULTS["content"][NDJSON] = _schema("ItemResult")
+GET_RESULTS: dict[str, Any] = {
+    "responses": {200: _RESULTS, **_problems(_400=_CURSOR, _404=_NO_JOB, _422=f"{_PARAMETER}; `not_supported`")}
+}
+LIST_MODELS: dict[str, Any] = {"responses": {200: _answer("The models.", "ModelList"), **_problems()}}
+LIST_WORKERS: dict[str, Any] = {"responses": {200: _answer("The workers.", "WorkerList"), **_problems()}}
+LIVEZ: dict[str, Any] = {"responses": {200: _answer("It lives.", "Health")}}
+READYZ: dict[str, Any] = {
+    "responses": {200: _answer("Every check is ok.", "Health"), **_problems(_503="`not_ready`, with the checks")}
+}
+
+
+def describe(app: FastAPI, kinds: tuple[type, ...]) -> None:
+    """Let the app's document carry the schemas of these types, and of all types inside them."""
+    _, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+
+    def document() -> dict[str, Any]:
+        if not app.openapi_schema:
+            app.openapi_schema = get_openapi(
+                title=app.title,
+                version=app.version,
+                description=app.description,
+                routes=app.routes,
+                tags=app.openapi_tags,
+            )
+            app.openapi_schema.setdefault("components", {}).setdefault("schemas", {}).update(components)
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]  # FastAPI's own way to extend the document

@@ -1,0 +1,115 @@
+"""Problems: what every error looks like on the wire (RFC 9457), with a stable ``code`` and the place of the fault."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from core.errors import NotReady, Refused
+
+PROBLEM_JSON = "application/problem+json"
+RETRY_SECONDS = 2
+MAX_DETAIL_CHARACTERS = 1_000  # a client's own 10 MB field name is not sent back whole
+
+log = structlog.get_logger()
+
+
+class Problem(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """An error. ``code`` never changes its meaning; ``field``, ``line`` and ``item`` say where the fault lies."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    field: str | None = None
+    line: int | None = None
+    item: int | None = None
+    checks: dict[str, Any] | None = None
+
+
+def respond(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    headers: dict[str, str] | None = None,
+    field: str | None = None,
+    line: int | None = None,
+    item: int | None = None,
+    checks: dict[str, Any] | None = None,
+) -> Response:
+    """A problem as a response."""
+    problem = Problem(
+        type=f"urn:rankmill:problem:{code}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=_printable(detail),
+        code=code,
+        field=None if field is None else _printable(field),
+        line=line,
+        item=item,
+        checks=checks,
+    )
+    return Response(msgspec.json.encode(problem), status, headers, media_type=PROBLEM_JSON)
+
+
+def handle_all(app: FastAPI) -> None:
+    """Answer every error of the app with a problem."""
+    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(NotReady, _not_ready)
+    app.add_exception_handler(RequestValidationError, _invalid_parameter)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    headers = {} if error.retry_after_seconds is None else {"Retry-After": str(error.retry_after_seconds)}
+    if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        headers["Connection"] = "close"  # the rest of the body would only be thrown away
+    return respond(
+        error.status, error.code, error.detail, headers=headers, field=error.field, line=error.line, item=error.item
+    )
+
+
+async def _not_ready(_request: Request, error: Exception) -> Response:
+    log.warning("cannot answer for now", reason=str(error))
+    detail = "a part that this needs is away for now; try again"
+    return respond(503, "not_ready", detail, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
+async def _invalid_parameter(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    field = str(first["loc"][-1])
+    code = {
+        "extra_forbidden": "unknown_parameter",
+        "greater_than_equal": "out_of_range",
+        "less_than_equal": "out_of_range",
+        "literal_error": "invalid_value",
+    }.get(first["type"], "wrong_type")
+    return respond(422, code, f"the parameter {field}: {first['msg']}", field=field)
+
+
+async def _http(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = {404: "route_not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+    headers = dict(error.headers or {})
+    return respond(error.status_code, code, f"{error.detail}; GET /openapi.json lists the routes", headers=headers)
+
+
+async def _unexpected(_request: Request, error: Exception) -> Response:
+    log.error("a request failed", error=type(error).__name__)
+    return respond(500, "internal_error", "something of ours broke; it is in our log")
+
+
+def _printable(text: str) -> str:
+    """The text as UTF-8 can carry it, and not too long."""
+    return text[:MAX_DETAIL_CHARACTERS].encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,65 @@
+"""What one front-end process holds, made when it starts and closed when it stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import redis.asyncio
+from celery import Celery
+from fastapi import Depends, Request
+
+from api.tokenizers import Tokenizers
+from core.settings import Settings
+from store import hints
+from store.database import Database
+from store.notices import EndedJobs
+
+REDIS_TIMEOUT_SECONDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The parts that endpoints use. ``waiting`` holds the event of every request that waits for its job."""
+
+    settings: Settings
+    database: Database
+    celery: Celery
+    redis: redis.asyncio.Redis
+    ended: EndedJobs
+    tokenizers: Tokenizers
+    waiting: set[asyncio.Event] = field(default_factory=set)
+
+    def stop_waiting(self) -> None:
+        """Let every waiting request answer with what there is: the process is about to stop."""
+        for event in self.waiting:
+            event.set()
+
+
+@asynccontextmanager
+async def started(settings: Settings) -> AsyncIterator[Process]:
+    """A process in the running event loop. It starts without Postgres and Redis; ``/readyz`` says so."""
+    database = Database(settings.database_url, pool_size=settings.database_pool_size, name="rankmill api")
+    celery = hints.celery_app(settings.redis_url, settings.redis_prefix)
+    client = redis.asyncio.Redis.from_url(settings.redis_url, socket_connect_timeout=REDIS_TIMEOUT_SECONDS)
+    ended = EndedJobs(client, prefix=settings.redis_prefix)
+    ended.start()
+    try:
+        yield Process(settings, database, celery, client, ended, Tokenizers(database))
+    finally:
+        await ended.stop()
+        await client.aclose()
+        celery.close()
+        database.dispose()
+
+
+async def _of(request: Request) -> Process:
+    process: Process = request.app.state.process
+    return process
+
+
+InProcess = Annotated[Process, Depends(_of)]
+"""The process that serves the request, as an endpoint's parameter."""

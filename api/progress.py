@@ -1,0 +1,36 @@
+"""Progress: how far a job is, how fast it goes, and when it may end. What is not known is None, never a guess."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from core.jobs import Job
+
+
+class Progress(Struct, frozen=True):
+    """``items_per_second`` is the mean since the job started, to two digits; ``queue_position`` is not known yet."""
+
+    fraction: float
+    items_per_second: float | None
+    eta_seconds: float | None
+    queue_position: int | None = None
+
+
+def to_progress(job: Job, now: datetime) -> Progress:
+    """The job's progress at ``now``."""
+    counts = job.counts
+    fraction = (counts.total - counts.pending) / counts.total if counts.total else 1.0
+    rate = _items_per_second(job, now)
+    if job.finished_at is not None:
+        return Progress(fraction, rate, 0.0)
+    return Progress(fraction, rate, None if rate is None else round(counts.pending / rate, 1))
+
+
+def _items_per_second(job: Job, now: datetime) -> float | None:
+    if job.started_at is None:
+        return None
+    seconds = ((job.finished_at or now) - job.started_at).total_seconds()
+    num_scored = job.counts.succeeded + job.counts.failed
+    return float(f"{num_scored / seconds:.2g}") if num_scored and seconds > 0 else None

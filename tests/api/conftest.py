@@ -1,0 +1,214 @@
+"""The front end as it is served: uvicorn on a free port, real Postgres and Valkey, and a scorer in place of a worker."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import threading
+import time
+import zlib
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import httpx
+import psycopg
+import pytest
+import redis
+
+from api.server import server_for
+from core.chunks import ChunkKey
+from core.model_cards import ModelCard
+from core.queues import small_queue
+from core.results import ChunkResults, Evidence
+from core.settings import Settings
+from store import chunks, jobs, model_cards, notices
+from store.clients import DEFAULT_CLIENT_ID
+from store.database import Database
+
+PREFIX = "api-tests:"
+MAX_BODY_BYTES = 1 << 20
+MAX_ITEM_BYTES = 4_000
+TABLES = ("jobs", "chunks", "chunk_inputs", "results", "deliveries", "idempotency_keys")
+FAKE_CARD = ModelCard("fake", "fake", "1", "float32", "fake", 4096, 256, "bytes", default_label_token_ids=[0, 1])
+
+
+@pytest.fixture(scope="session")
+def ledger_url(postgres_url):
+    """One database for all tests of the front end, with the fake model's card."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE api_tests TEMPLATE rankmill_template STRATEGY file_copy")
+    url = urlsplit(postgres_url)._replace(path="/api_tests").geturl()
+    database = Database(url)
+    with database.begin() as connection:
+        model_cards.publish(connection, FAKE_CARD, None)
+    database.dispose()
+    return url
+
+
+@pytest.fixture(scope="session")
+def ledger(ledger_url):
+    """The same database, for looking and for scoring."""
+    database = Database(ledger_url)
+    yield database
+    database.dispose()
+
+
+@pytest.fixture(scope="session")
+def api_settings(ledger_url, valkey_url):
+    """Small limits, so that tests can reach them."""
+    return Settings(
+        database_url=ledger_url,
+        redis_url=valkey_url,
+        redis_prefix=PREFIX,
+        api_port=0,
+        max_body_bytes=MAX_BODY_BYTES,
+        max_item_bytes=MAX_ITEM_BYTES,
+        max_items=20_000,
+    )
+
+
+@contextmanager
+def serving(settings):
+    """A served front end; its address."""
+    server = server_for(settings)
+    thread = threading.Thread(target=server.run, name="front end")
+    thread.start()
+    try:
+        deadline = time.monotonic() + 20
+        while not server.started:
+            assert thread.is_alive() and time.monotonic() < deadline, "the server did not start"
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive(), "the server did not stop"
+
+
+@pytest.fixture(scope="session")
+def api_url(api_settings):
+    """The address of the served front end."""
+    with serving(api_settings) as url:
+        yield url
+
+
+@pytest.fixture
+def api(api_url):
+    """An HTTP client of the front end."""
+    with httpx.Client(base_url=api_url, timeout=20, trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def submit(api):
+    """Post a job and expect it to be taken; the job as it was answered."""
+
+    def submit(items=("a", "b"), **fields):
+        answer = api.post("/v1/jobs", json={"items": list(items), **fields})
+        assert answer.status_code == 202, answer.text
+        return answer.json()
+
+    return submit
+
+
+@pytest.fixture
+def num_rows(ledger):
+    """How many rows each table holds."""
+
+    def num_rows():
+        with ledger.begin() as connection:
+            return {
+                table: connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() for table in TABLES
+            }
+
+    return num_rows
+
+
+def fake_score(content):
+    """The fake model's rule: the first label's probability."""
+    return zlib.crc32(content if isinstance(content, bytes) else content.encode()) / 2**32
+
+
+def score_chunk(database, key, *, owner="scorer", failing=()):
+    """Claim, score by the fake model's rule with no query, save and end, as a worker does."""
+    with database.begin() as connection:
+        claim = chunks.claim(connection, key, owner=owner, lease_seconds=30)
+        if claim is None:
+            return
+        payload = chunks.load(connection, key).payload
+    scores = [fake_score(content) for content in payload.contents]
+    failed = [claim.first_index + place in failing for place in range(claim.num_items)]
+    with database.begin() as connection:
+        chunks.save(
+            connection,
+            claim,
+            ChunkResults(
+                num_items=claim.num_items,
+                label_logprobs=[
+                    math.nan if fails else math.log(max(p, 1e-9))
+                    for score, fails in zip(scores, failed, strict=True)
+                    for p in (score, 1 - score)
+                ],
+                prompt_tokens=[0 if fails else 1 for fails in failed],
+                errors=["non_finite_score" if fails else None for fails in failed] if any(failed) else None,
+                item_ids=payload.ids,
+                evidence=Evidence("1", "float32", "1"),
+            ),
+            owner=owner,
+        )
+    with database.begin() as connection:
+        jobs.end(connection, key.job_id)
+
+
+@pytest.fixture
+def score(ledger):
+    """Score chunks of a job that was answered: all of them, or those with these numbers."""
+
+    def score(job, *, chunk_nos=None, failing=()):
+        with ledger.begin() as connection:
+            every = connection.exec_driver_sql(
+                "SELECT chunk_no FROM chunks WHERE job_id = %s ORDER BY 1", (job["id"],)
+            ).scalars()
+            numbers = list(every) if chunk_nos is None else chunk_nos
+        for number in numbers:
+            score_chunk(ledger, ChunkKey(UUID(job["id"]), number), failing=failing)
+
+    return score
+
+
+@pytest.fixture
+def scorer(ledger, valkey_url):
+    """A thread that takes the hints of small jobs from the queue, scores them and announces their ends."""
+    stop = threading.Event()
+    client = redis.Redis.from_url(valkey_url)
+    queue = PREFIX + small_queue("fake")
+    client.delete(queue)
+
+    def run():
+        while not stop.is_set():
+            message = client.blpop([queue], timeout=0.1)
+            if message is None:
+                continue
+            (job_id, chunk_no), _, _ = json.loads(base64.b64decode(json.loads(message[1])["body"]))
+            score_chunk(ledger, ChunkKey(UUID(job_id), chunk_no))
+            notices.announce(client, UUID(job_id), prefix=PREFIX)
+
+    thread = threading.Thread(target=run, name="scorer")
+    thread.start()
+    yield
+    stop.set()
+    thread.join(20)
+    client.close()
+
+
+@pytest.fixture
+def stored_job(ledger):
+    """The job with this id as the ledger has it."""
+
+    def stored_job(job_id):
+        with ledger.begin() as connection:
+            return jobs.get(connection, UUID(job_id), client_id=DEFAULT_CLIENT_ID)
+
+    return stored_job
