@@ -1,0 +1,236 @@
+"""The batcher: threads hand in prompts and wait; it fills batches from all of them and keeps the engine busy.
+
+Two threads of its own each take a batch, have it scored and hand out its scores, so that exactly one batch lies ready
+while another runs. A batch that the engine dies of is halved until the item at fault is alone.
+"""
+
+# ruff: noqa: N803, N815 - arrays carry their shape in the name
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+
+from core.errors import Broken, NotReady, RankmillError
+from core.results import ItemError
+from worker import batches
+from worker.engine.protocol import (
+    NO_LABEL,
+    Batch,
+    EngineDied,
+    EngineHung,
+    EngineInfo,
+    EngineOutOfMemory,
+    FloatArray,
+    IntArray,
+    Prompts,
+    Scores,
+)
+from worker.piece import Piece, Request
+from worker.pool import Pool
+
+DEATHS_TO_BLAME = 2  # of the engine, with an item alone in it
+
+log = structlog.get_logger()
+
+
+class LivingEngine(Protocol):
+    """The engine as the batcher sees it: ``EngineProcess``, or a test's own."""
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    @property
+    def progress(self) -> float: ...
+
+    def score(self, batch: Batch) -> Scores: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcomes:
+    """What became of the prompts, in their order: an item has an error or scores that are not NaN."""
+
+    label_logprobs_BL: FloatArray
+    cached_tokens_B: IntArray
+    errors: list[ItemError | None]
+
+
+@dataclass(frozen=True, slots=True)
+class BatcherStats:
+    """What ran since the start. ``num_padding_tokens`` were computed for nothing, ``num_cached_tokens`` not at all."""
+
+    num_batches: int = 0
+    num_items: int = 0
+    num_tokens: int = 0
+    num_padding_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_engine_deaths: int = 0
+    num_out_of_memory: int = 0
+
+
+class Batcher:
+    """Thread safe. The engine must have been ready once."""
+
+    def __init__(self, engine: LivingEngine) -> None:
+        self._engine = engine
+        self._numbers = count()
+        self._changed = threading.Condition()  # guards everything below
+        self._pool = Pool()
+        self._stats = BatcherStats()
+        self._failure: Exception | None = None
+        self._threads = [threading.Thread(target=self._run, name=f"batcher-{n}", daemon=True) for n in range(2)]
+        for thread in self._threads:
+            thread.start()
+
+    def score(self, prompts: Prompts, *, small: bool) -> Outcomes:
+        """Have all prompts scored, small jobs first; waits. Raises NotReady once stopped, Broken when the engine is."""
+        request = Request(next(self._numbers), prompts)
+        if request.num_waiting:
+            with self._changed:
+                if self._failure is not None:
+                    raise self._failure
+                self._pool.add(request, is_small=small)
+                self._changed.notify_all()
+            request.is_done.wait()
+        if request.failure is not None:
+            raise request.failure
+        return Outcomes(request.label_logprobs, request.cached_tokens, request.errors)
+
+    def stop(self, timeout_seconds: float = 10.0) -> None:
+        """Finish what runs, fail what waits with NotReady."""
+        self._end(NotReady("the worker is stopping"))
+        for thread in self._threads:
+            thread.join(timeout_seconds)
+
+    @property
+    def progress(self) -> float:
+        """Monotonic time of the engine's last progress: leases are worth renewing only while it moves."""
+        return self._engine.progress
+
+    @property
+    def stats(self) -> BatcherStats:
+        """What ran since the start."""
+        return self._stats
+
+    def _end(self, failure: Exception) -> None:
+        with self._changed:
+            if self._failure is None:
+                self._failure = failure
+            self._pool.fail_all(failure)
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        try:
+            while (piece := self._next()) is not None:
+                self._score(piece)
+        except RankmillError as error:  # the engine is refused or stopped
+            self._end(error)
+        except Exception as error:  # waiting threads must hear of our own bugs too
+            log.exception("batcher broke")
+            self._end(Broken(f"the batcher broke: {type(error).__name__}: {error}"))
+
+    def _next(self) -> Piece | None:
+        with self._changed:
+            while self._failure is None:
+                piece = self._pool.take(self._engine.info)
+                if piece is not None:
+                    return piece
+                self._changed.wait()
+        return None
+
+    def _score(self, piece: Piece) -> None:
+        batch = self._batch(piece)
+        try:
+            scores = self._engine.score(batch)
+        except EngineOutOfMemory:
+            self._count(num_out_of_memory=1)
+            self._halve(piece, blame=ItemError.OUT_OF_MEMORY)
+        except EngineDied as death:
+            self._after_death(piece, death)
+        else:
+            self._count_batch(batch, scores)
+            self._settle(piece, batch, scores)
+
+    def _batch(self, piece: Piece) -> Batch:
+        tokens = piece.tokens()
+        is_packed = self._engine.info.layout == "packed"
+        return Batch(
+            token_ids_T=np.frombuffer(b"".join(tokens), np.int32),
+            lengths_B=piece.lengths().astype(np.int32),
+            label_ids_BL=piece.label_ids(),
+            shared_B=batches.shared_prefixes(tokens) if is_packed else np.zeros(len(piece), np.int32),
+        )
+
+    def _after_death(self, piece: Piece, death: EngineDied) -> None:
+        if not death.was_running:
+            self._put_first([piece])
+            return
+        self._count(num_engine_deaths=1)
+        if len(piece) == 1 and piece.num_deaths + 1 < DEATHS_TO_BLAME:
+            self._put_first([piece.after_death()])
+        else:
+            is_hung = isinstance(death, EngineHung)
+            self._halve(piece, blame=ItemError.HANGS_ENGINE if is_hung else ItemError.CRASHES_ENGINE)
+
+    def _halve(self, piece: Piece, *, blame: ItemError) -> None:
+        if len(piece) > 1:
+            log.info("batch halved", items=len(piece), suspected=str(blame))
+            self._put_first(piece.halves())
+            return
+        log.warning("item failed", error=str(blame), tokens=int(piece.lengths()[0]))
+        for request, _ in piece.parts():
+            request.errors[int(piece.rows[0])] = blame
+        with self._changed:
+            self._pool.settle(piece)
+
+    def _settle(self, piece: Piece, batch: Batch, scores: Scores) -> None:
+        logprobs, cached = scores.label_logprobs_BL, scores.cached_tokens_B
+        is_bad = non_finite(logprobs, batch.label_ids_BL)
+        for request, mask in piece.parts():
+            rows = piece.rows[mask]
+            request.label_logprobs[rows] = logprobs[:, : request.label_logprobs.shape[1]][mask]
+            request.cached_tokens[rows] = cached[mask]
+            for row in piece.rows[mask & is_bad].tolist():
+                request.label_logprobs[row] = np.nan
+                request.errors[row] = ItemError.NON_FINITE_SCORE
+        with self._changed:
+            self._pool.settle(piece)
+
+    def _put_first(self, pieces: list[Piece]) -> None:
+        with self._changed:
+            self._pool.put_first(pieces)
+            self._changed.notify_all()
+
+    def _count_batch(self, batch: Batch, scores: Scores) -> None:
+        num_tokens = len(batch.token_ids_T)
+        num_cached = int(scores.cached_tokens_B.sum())
+        cost = batches.cost(self._engine.info.layout, batch.lengths_B, batch.shared_B)
+        self._count(
+            num_batches=1,
+            num_items=len(batch.lengths_B),
+            num_tokens=num_tokens,
+            num_padding_tokens=max(0, cost - num_tokens),
+            num_cached_tokens=num_cached,
+        )
+
+    def _count(self, **increments: int) -> None:
+        with self._changed:
+            current = self._stats
+            self._stats = replace(current, **{name: getattr(current, name) + more for name, more in increments.items()})
+
+
+def non_finite(label_logprobs_BL: FloatArray, label_ids_BL: IntArray) -> npt.NDArray[np.bool_]:
+    """Which sequences have no score: a NaN or an infinity among their labels, or no label that is possible at all.
+
+    A single -inf is a legal probability of 0.
+    """
+    is_label = label_ids_BL != NO_LABEL
+    is_broken = is_label & (np.isnan(label_logprobs_BL) | np.isposinf(label_logprobs_BL))
+    is_possible = is_label & np.isfinite(label_logprobs_BL)
+    has_score: npt.NDArray[np.bool_] = ~is_broken.any(axis=1) & is_possible.any(axis=1)
+    return ~has_score

@@ -1,0 +1,74 @@
+"""Which sequences make a batch together: decisions on arrays, without threads or an engine.
+
+    N = sequences that wait, T = tokens of all of them end to end
+
+A plan is a list of batches, each an array of positions among the N in the order in which the batch holds them. Every
+position is in exactly one batch; every batch is within the budget, or is one sequence that exceeds it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from worker.engine.protocol import Layout
+
+Positions = npt.NDArray[np.int64]
+
+MAX_BATCH_SEQUENCES = 4_096  # bounds a batch of very short sequences, and with it the search for a poisonous one
+
+
+def plan(layout: Layout, lengths: Positions, tokens: Sequence[memoryview], max_tokens: int) -> list[Positions]:
+    """The batches of these sequences; ``tokens`` holds each one's int32 ids and is read only for the packed layout."""
+    return plan_padded(lengths, max_tokens) if layout == "padded" else plan_packed(tokens, max_tokens)
+
+
+def plan_padded(lengths: Positions, max_tokens: int) -> list[Positions]:
+    """Batches of like lengths: each costs its longest sequence times its number of sequences."""
+    order = np.argsort(lengths, kind="stable")
+    ordered = lengths[order]
+    batches = []
+    start = 0
+    while start < len(order):
+        window = ordered[start : start + MAX_BATCH_SEQUENCES]
+        costs = window * np.arange(1, len(window) + 1)  # of the batch that ends at each; rises, as lengths do
+        num_sequences = max(1, int(np.searchsorted(costs, max_tokens, side="right")))
+        batches.append(order[start : start + num_sequences])
+        start += num_sequences
+    return batches
+
+
+def plan_packed(tokens: Sequence[memoryview], max_tokens: int) -> list[Positions]:
+    """Batches whose neighbours share prefixes: each costs the tokens that its predecessor does not already have."""
+    keys = [bytes(ids) for ids in tokens]
+    order = sorted(range(len(keys)), key=keys.__getitem__)  # sequences with a common prefix become neighbours
+    shared = shared_prefixes([tokens[position] for position in order]).tolist()
+    batches: list[list[int]] = []
+    cost = 0
+    for place, position in enumerate(order):
+        length = len(tokens[position])
+        own = length - shared[place]
+        if not batches or cost + own > max_tokens or len(batches[-1]) == MAX_BATCH_SEQUENCES:
+            batches.append([])
+            cost, own = 0, length  # the first of a batch has nobody to share with
+        batches[-1].append(position)
+        cost += own
+    return [np.array(batch, np.int64) for batch in batches]
+
+
+def shared_prefixes(tokens: Sequence[memoryview]) -> npt.NDArray[np.int32]:
+    """How many leading tokens each sequence shares with the one before it: never its last, which is the scored one."""
+    shared = np.zeros(len(tokens), np.int32)
+    arrays = [np.frombuffer(ids, np.int32) for ids in tokens]
+    for place in range(1, len(arrays)):
+        limit = min(len(arrays[place - 1]), len(arrays[place]) - 1)
+        differs = arrays[place - 1][:limit] != arrays[place][:limit]
+        shared[place] = np.argmax(differs) if differs.any() else limit
+    return shared
+
+
+def cost(layout: Layout, lengths: npt.NDArray[np.int32], shared: npt.NDArray[np.int32]) -> int:
+    """Tokens that the engine computes for this batch, padding included."""
+    return int(lengths.max()) * len(lengths) if layout == "padded" else int((lengths - shared).sum())

@@ -1,0 +1,137 @@
+"""The engine process: loads one model, then answers batches until its pipe closes.
+
+Started by ``worker.engine.process`` as ``python -m worker.engine.child REQUESTS REPLIES`` (two file descriptors), never
+forked: it inherits no thread, no lock and no CUDA context. It imports neither Celery nor the store.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+
+import numpy as np
+
+from worker.engine import frames
+from worker.engine.frames import Buffer, Kind
+from worker.engine.options import EngineOptions
+from worker.engine.protocol import Batch, Engine, EngineOutOfMemory, EngineRefused
+
+BEAT_SECONDS = 1.0
+
+
+class Replies:
+    """The way back to the worker, shared by the threads of this process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        self._beat_at = 0.0
+
+    def send(self, kind: Kind, *payload: Buffer) -> None:
+        """Send one frame. The worker's end closed: end, there is nobody to work for."""
+        try:
+            with self._lock:
+                frames.send(self._descriptor, kind, *payload)
+        except OSError:
+            os._exit(0)
+
+    def beat(self) -> None:
+        """Say that work goes on, at most once a second: an engine calls this as often as it likes."""
+        now = time.monotonic()
+        if now - self._beat_at >= BEAT_SECONDS:
+            self._beat_at = now
+            self.send(Kind.BEAT)
+
+
+def main(requests: int, replies_descriptor: int) -> None:
+    """Load, say what was loaded, and answer batches one after another."""
+    for signal_number in (signal.SIGINT, signal.SIGTERM):  # a signal to the whole group must not cost a running batch
+        signal.signal(signal_number, signal.SIG_IGN)
+    for descriptor in (requests, replies_descriptor):
+        os.set_inheritable(descriptor, False)  # noqa: FBT003 - a grandchild that held them would hide our death
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries that print must not spoil the worker's output
+    replies = Replies(replies_descriptor)
+    batches: SimpleQueue[memoryview] = SimpleQueue()
+    options = frames.unpack_options(frames.receive(requests)[1])
+    threading.Thread(target=_listen, args=(requests, batches), name="listen", daemon=True).start()
+    with _beating(replies):
+        engine = _start(options, replies)
+    replies.send(Kind.READY, frames.pack_info(engine.info))
+    while True:
+        _answer(engine, frames.unpack_batch(batches.get()), replies)
+
+
+def load(options: EngineOptions, beat: Callable[[], None]) -> Engine:
+    """The engine that the options ask for. Only a real model imports torch."""
+    if options.model == "fake":
+        from worker.engine.fake import FakeEngine, FakeTroubles  # noqa: PLC0415 - see above
+
+        return FakeEngine(options, FakeTroubles.from_environment())
+    from worker.engine.padded import PaddedEngine  # noqa: PLC0415 - see above
+
+    return PaddedEngine(options, beat)
+
+
+def _listen(requests: int, batches: SimpleQueue[memoryview]) -> None:
+    # A thread of its own, so that the next batch is here when this one ends, and the worker's death shows at once.
+    try:
+        while True:
+            batches.put(frames.receive(requests)[1])
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+@contextmanager
+def _beating(replies: Replies) -> Iterator[None]:
+    is_over = threading.Event()
+
+    def beat_until_over() -> None:
+        while not is_over.wait(BEAT_SECONDS):
+            replies.beat()
+
+    thread = threading.Thread(target=beat_until_over, name="beat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _start(options: EngineOptions, replies: Replies) -> Engine:
+    try:
+        engine = load(options, replies.beat)
+        # A device that can't score one token must not come to blame a client's items.
+        engine.score(Batch(*(np.array(values, np.int32) for values in ([0], [1], [[0, 1]], [0]))))
+    except EngineRefused as refusal:
+        replies.send(Kind.REFUSED, str(refusal).encode())
+    except (EngineOutOfMemory, MemoryError) as error:  # another process may still be giving its memory back
+        replies.send(Kind.DYING, f"out of memory at the start: {error}".encode())
+    except Exception as error:  # noqa: BLE001 - whatever a library raises for a model that it can't load
+        traceback.print_exc()
+        replies.send(Kind.REFUSED, f"{options.model} does not load: {type(error).__name__}: {error}".encode())
+    else:
+        return engine
+    os._exit(1)
+
+
+def _answer(engine: Engine, batch: Batch, replies: Replies) -> None:
+    try:
+        replies.send(Kind.SCORES, *frames.pack_scores(engine.score(batch)))
+    except EngineOutOfMemory as error:
+        replies.send(Kind.OUT_OF_MEMORY, str(error).encode())
+    except Exception as error:  # noqa: BLE001 - after an unknown fault, a new process is the only safe state
+        traceback.print_exc()
+        replies.send(Kind.DYING, f"{type(error).__name__}: {error}".encode())
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:3]))

@@ -1,0 +1,45 @@
+"""What an engine is started with: the part of the settings that an engine process needs, small enough to travel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from core.model_cards import FAKE_MODEL
+from core.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Each field means what the setting of its name means; ``model_name`` is never empty."""
+
+    model: str = FAKE_MODEL
+    model_name: str = FAKE_MODEL
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    engine: Literal["auto", "padded", "packed"] = "auto"
+    label_gather: Literal["auto", "triton", "reference"] = "auto"
+    max_model_tokens: int = 0
+    max_batch_tokens: int = 0
+    torch_threads: int = 0
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> EngineOptions:
+        """The options that these settings ask for."""
+        return cls(
+            model=settings.model,
+            model_name=settings.model_name or default_name(settings.model),
+            device=settings.device,
+            dtype=settings.dtype,
+            engine=settings.engine,
+            label_gather=settings.label_gather,
+            max_model_tokens=settings.max_model_tokens,
+            max_batch_tokens=settings.max_batch_tokens,
+            torch_threads=settings.torch_threads,
+        )
+
+
+def default_name(model: str) -> str:
+    """The last part of a folder, a hub id or a file's path, without ``.gguf``."""
+    return Path(model.rstrip("/")).name.removesuffix(".gguf") or model

@@ -1,0 +1,256 @@
+"""The worker's handle on its engine process: starts it, speaks to it, notices its death, starts it again.
+
+Two threads serve one handle: one reads what the process says, and the other watches that it says something.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from core.errors import NotReady
+from worker.engine import frames
+from worker.engine.child_handle import ChildHandle
+from worker.engine.frames import Kind
+from worker.engine.options import EngineOptions
+from worker.engine.protocol import Batch, EngineDied, EngineHung, EngineInfo, EngineOutOfMemory, EngineRefused, Scores
+
+LONGEST_PAUSE_SECONDS = 30.0  # between starts that fail
+
+log = structlog.get_logger()
+
+
+@dataclass(eq=False, slots=True)
+class _Ticket:
+    """One batch that the process has, until it is answered one way or the other."""
+
+    scores: Scores | None = None
+    error: Exception | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        return self.scores is not None or self.error is not None
+
+
+class EngineProcess:
+    """An engine in a process of its own. Thread safe; batches are answered in the order in which they were sent.
+
+    To keep the engine busy, let exactly two threads call ``score``: one batch runs, the other lies ready.
+    """
+
+    def __init__(self, options: EngineOptions, *, start_timeout_seconds: float, hang_seconds: float) -> None:
+        self._options = options
+        self._start_timeout_seconds = start_timeout_seconds
+        self._hang_seconds = hang_seconds
+        self._sending = threading.Lock()  # keeps tickets in the order of the pipe
+        self._changed = threading.Condition()  # guards everything below
+        self._child: ChildHandle | None = None
+        self._is_ready = False
+        self._info: EngineInfo | None = None
+        self._pending: deque[_Ticket] = deque()
+        self._refusal: str | None = None
+        self._last_words: str | None = None  # why the process ends, from itself or from the watchdog
+        self._is_hung = False
+        self._progress = self._away_since = time.monotonic()
+        self._num_deaths = 0
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._keep_alive, name="engine", daemon=True),
+            threading.Thread(target=self._watch, name="engine-watchdog", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Start the process; returns at once."""
+        self._progress = self._away_since = time.monotonic()
+        for thread in self._threads:
+            thread.start()
+
+    def wait_ready(self, timeout_seconds: float) -> EngineInfo:
+        """Wait for the first ready. Raises EngineRefused, or NotReady when the time is over."""
+        with self._changed:
+            self._changed.wait_for(self._is_decided, timeout_seconds)
+            self._raise_if_over()
+            if self._info is None:
+                raise NotReady(f"the engine did not become ready within {timeout_seconds:g} s")
+            return self._info
+
+    @property
+    def info(self) -> EngineInfo:
+        """What the engine is; the last one's, while a new one starts."""
+        return self.wait_ready(0)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a batch would be taken right now."""
+        return self._is_ready
+
+    @property
+    def progress(self) -> float:
+        """Monotonic time of the engine's last progress; an engine that is ready and idle lacks none."""
+        with self._changed:
+            return time.monotonic() if self._is_ready and not self._pending else self._progress
+
+    @property
+    def num_deaths(self) -> int:
+        """Times that a process ended that should not have."""
+        return self._num_deaths
+
+    def score(self, batch: Batch) -> Scores:
+        """Have the batch scored; waits for an engine that is starting. Raises what ``protocol`` says, or NotReady."""
+        ticket = _Ticket()
+        with self._sending:
+            child = self._admit(ticket)
+            with suppress(OSError):  # it died: its reader tells every ticket so
+                child.send(Kind.BATCH, *frames.pack_batch(batch))
+        with self._changed:
+            self._changed.wait_for(lambda: ticket.is_answered)
+        if ticket.scores is None:
+            assert ticket.error is not None
+            raise ticket.error
+        return ticket.scores
+
+    def stop(self) -> None:
+        """End the process and fail what it still has. Nothing in it is worth a slower end."""
+        with self._changed:
+            self._stopped.set()
+            self._changed.notify_all()
+            if self._child is not None:
+                self._child.kill()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def _is_decided(self) -> bool:
+        return self._info is not None or self._refusal is not None or self._stopped.is_set()
+
+    def _raise_if_over(self) -> None:
+        if self._refusal is not None:
+            raise EngineRefused(self._refusal)
+        if self._stopped.is_set():
+            raise NotReady("the engine is stopped")
+
+    def _admit(self, ticket: _Ticket) -> ChildHandle:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_ready or self._refusal is not None or self._stopped.is_set())
+            self._raise_if_over()
+            assert self._child is not None
+            if not self._pending:
+                self._progress = time.monotonic()
+            self._pending.append(ticket)
+            self._changed.notify_all()  # the watchdog has a new deadline
+            return self._child
+
+    def _keep_alive(self) -> None:
+        num_failed_starts = 0
+        while not self._stopped.is_set():
+            child = ChildHandle(self._options)
+            with self._changed:
+                self._child = child
+                if self._stopped.is_set():
+                    child.kill()
+                self._changed.notify_all()
+            self._listen(child)
+            ending = child.end()
+            with self._changed:
+                was_ready = self._is_ready
+                self._bury(ending)
+            if self._refusal is not None:
+                log.error("engine refused", reason=self._refusal)
+                return
+            num_failed_starts = 0 if was_ready else num_failed_starts + 1
+            if num_failed_starts:
+                self._stopped.wait(min(2.0 ** (num_failed_starts - 1), LONGEST_PAUSE_SECONDS))
+
+    def _listen(self, child: ChildHandle) -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                kind, payload = child.receive()
+                with self._changed:
+                    self._hear(kind, payload)
+                    self._changed.notify_all()
+
+    def _hear(self, kind: Kind, payload: memoryview) -> None:
+        now = time.monotonic()
+        # Starts that fail for ever must not keep leases for ever: beats count for as long as one start may take.
+        if self._is_ready or now - self._away_since < self._start_timeout_seconds:
+            self._progress = now
+        match kind:
+            case Kind.READY:
+                self._info = frames.unpack_info(payload)
+                self._is_ready = True
+                self._log_ready(self._info)
+            case Kind.SCORES:
+                self._pending.popleft().scores = frames.unpack_scores(payload)
+            case Kind.OUT_OF_MEMORY:
+                self._pending.popleft().error = EngineOutOfMemory(bytes(payload).decode())
+            case Kind.REFUSED:
+                self._refusal = bytes(payload).decode()
+            case Kind.DYING:
+                self._last_words = bytes(payload).decode()
+            case _:
+                assert kind is Kind.BEAT, f"the engine process sent {kind!r}"
+
+    def _bury(self, ending: str) -> None:
+        reason = self._last_words or ending
+        death = EngineHung if self._is_hung else EngineDied
+        for position, ticket in enumerate(self._pending):
+            ticket.error = (
+                NotReady("the engine was stopped")
+                if self._stopped.is_set()
+                else death(f"the engine died: {reason}", was_running=position == 0)
+            )
+        if not self._stopped.is_set() and self._refusal is None:
+            self._num_deaths += 1
+            log.warning("engine died", reason=reason, was_ready=self._is_ready, batches=len(self._pending))
+        if self._is_ready:
+            self._away_since = time.monotonic()
+        self._pending.clear()
+        self._child = None
+        self._is_ready = self._is_hung = False
+        self._last_words = None
+        self._changed.notify_all()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while not self._stopped.is_set():
+                deadline = self._deadline()
+                remaining = None if deadline is None else deadline - time.monotonic()
+                if remaining is not None and remaining <= 0:
+                    self._kill_silent()
+                else:
+                    self._changed.wait(remaining)
+
+    def _deadline(self) -> float | None:
+        if self._child is None or self._last_words is not None:
+            return None  # nothing runs, or its end is on its way
+        if not self._is_ready:
+            return self._child.started_at + self._start_timeout_seconds
+        return self._progress + self._hang_seconds if self._pending else None
+
+    def _kill_silent(self) -> None:
+        assert self._child is not None
+        self._is_hung = self._is_ready
+        self._last_words = (
+            f"no progress for {self._hang_seconds:g} s"
+            if self._is_ready
+            else f"not ready after {self._start_timeout_seconds:g} s"
+        )
+        self._child.kill()
+
+    def _log_ready(self, info: EngineInfo) -> None:
+        log.info(
+            "engine ready",
+            model=info.card.name,
+            revision=info.card.revision,
+            dtype=info.card.dtype,
+            engine=info.engine_version,
+            device=info.device,
+            layout=info.layout,
+            max_batch_tokens=info.max_batch_tokens,
+            **info.choices,
+        )
