@@ -17,6 +17,19 @@ class Gather:
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """``rows``, ``columns`` and ``depth`` of one product's tiles; ``programs``: how many at most, rows times slices."""
+
+    rows: int
+    columns: int
+    depth: int
+    num_warps: int
+    num_stages: int
+    programs: int
+    is_flat: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Attention:
     """``rows``: query rows of a tile, tokens times the heads that share it; ``keys``: keys read at a time."""
 
@@ -31,9 +44,14 @@ class Tuned:
     """The configurations of all kernels on one chip."""
 
     gather: Gather
+    heads: tuple[tuple[int, Head], ...]  # by the most rows that each serves; the last serves any number
     attention_64: Attention  # head dims up to 64
     attention_128: Attention
     attention_256: Attention
+
+    def head(self, num_rows: int) -> Head:
+        """Return the configuration for this many rows."""
+        return next((head for most, head in self.heads if num_rows <= most), self.heads[-1][1])
 
     def attention(self, head_dim: int) -> Attention:
         """Return the configuration for heads of this size."""
@@ -44,6 +62,12 @@ class Tuned:
 
 _H200 = Tuned(
     gather=Gather(block=8192, num_warps=8),
+    heads=(
+        (16, Head(rows=16, columns=128, depth=128, num_warps=4, num_stages=4, programs=132)),
+        (32, Head(rows=32, columns=128, depth=128, num_warps=4, num_stages=4, programs=132)),
+        (64, Head(rows=64, columns=128, depth=64, num_warps=4, num_stages=4, programs=264)),
+        (0, Head(rows=128, columns=128, depth=64, num_warps=4, num_stages=3, programs=264)),
+    ),
     attention_64=Attention(rows=64, keys=64, num_warps=4, num_stages=3),
     attention_128=Attention(rows=64, keys=32, num_warps=4, num_stages=3),
     attention_256=Attention(rows=64, keys=32, num_warps=4, num_stages=2),
@@ -52,6 +76,10 @@ _H200 = Tuned(
 # small tests have many of them.
 _INTERPRETER = Tuned(
     gather=Gather(block=8192, num_warps=1),
+    heads=(
+        (16, Head(rows=16, columns=128, depth=64, num_warps=1, num_stages=1, programs=3)),
+        (0, Head(rows=64, columns=64, depth=32, num_warps=1, num_stages=1, programs=6)),
+    ),
     attention_64=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
     attention_128=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
     attention_256=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
