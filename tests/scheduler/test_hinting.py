@@ -1,0 +1,136 @@
+"""Windows are filled a turn a client; hints leave after their marks are committed; lost ones come again."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from core.chunks import ChunkKey
+from core.queues import bulk_queue, small_queue
+from store import chunks
+
+
+def hinted_to(database):
+    with database.begin() as connection:
+        rows = connection.execute(
+            text("SELECT hinted_to, count(*) FROM chunks WHERE hinted_at IS NOT NULL GROUP BY 1 ORDER BY 1")
+        )
+        return dict(rows)
+
+
+def other_client(database, number):
+    client_id = UUID(int=number)
+    with database.begin() as connection:
+        connection.execute(
+            text("INSERT INTO clients (id, name) VALUES (:id, :name)"), {"id": client_id, "name": f"c{number}"}
+        )
+    return client_id
+
+
+def test_each_worker_gets_its_window_and_no_more(database, leader, hinting, create, worker, queued):
+    worker("w1")
+    worker("w2")
+    create(300)
+    assert hinting.fill(leader) is True, "more waits than there is room for"
+    assert hinted_to(database) == {"w1": 4, "w2": 4}
+    assert hinting.fill(leader) is True
+    assert len(queued(bulk_queue("w1"))) == 4, "a full window gets nothing"
+
+
+def test_a_window_is_refilled_as_chunks_are_done_and_a_lease_still_fills_it(database, leader, hinting, create, worker):
+    worker("w1")
+    job = create(300)
+    hinting.fill(leader)
+    with database.begin() as connection:
+        mine = chunks.claim(connection, ChunkKey(job.id, 0), owner="w1", lease_seconds=30)
+    hinting.fill(leader)
+    assert hinted_to(database) == {"w1": 4}
+    with database.begin() as connection:
+        connection.execute(
+            text("UPDATE chunks SET state = 'done', lease_owner = NULL, lease_until = NULL WHERE chunk_no = 0")
+        )
+    hinting.fill(leader)
+    with database.begin() as connection:
+        open_hints = "SELECT count(*) FROM chunks WHERE hinted_at IS NOT NULL AND state <> 'done'"
+        assert connection.execute(text(open_hints)).scalar() == 4
+    assert mine is not None
+
+
+def test_clients_take_turns_however_large_their_backlogs_are(database, leader, hinting, create, worker):
+    worker("w1")
+    large = create(1000)
+    small = create(300, client_id=other_client(database, 7))
+    hinting.fill(leader)
+    with database.begin() as connection:
+        rows = connection.execute(text("SELECT job_id, count(*) FROM chunks WHERE hinted_at IS NOT NULL GROUP BY 1"))
+        assert dict(map(tuple, rows)) == {large.id: 2, small.id: 2}
+
+
+def test_a_small_job_that_found_the_lane_full_is_hinted_there_as_room_comes(
+    database, leader, hinting, create, worker, queued
+):
+    worker("w1")
+    for _ in range(5):
+        create(1)
+    hinting.fill(leader)
+    assert len(queued(small_queue("fake"))) == 3
+    with database.begin() as connection:
+        connection.execute(
+            text("UPDATE chunks SET state = 'dropped' WHERE job_id = (SELECT min(job_id::text)::uuid FROM chunks)")
+        )
+    hinting.fill(leader)
+    assert len(queued(small_queue("fake"))) == 4
+
+
+@pytest.mark.parametrize("state", ["starting", "stopping", "silent"])
+def test_a_worker_that_would_not_score_now_gets_nothing(database, leader, hinting, create, worker, state):
+    worker("w1")
+    create(300)
+    change = "heartbeat_at = now() - interval '1 h'" if state == "silent" else f"state = '{state}'"
+    with database.begin() as connection:
+        connection.execute(text(f"UPDATE workers SET {change}"))
+    assert hinting.fill(leader) is False, "there is nothing to be in a hurry for"
+    assert hinted_to(database) == {}
+
+
+def test_a_worker_of_another_model_gets_nothing(database, leader, hinting, create, worker):
+    worker("w1", model="other")
+    create(300)
+    hinting.fill(leader)
+    assert hinted_to(database) == {}
+
+
+def test_a_thread_is_left_for_small_jobs_however_few_threads_there_are(database, leader, hinting, create, worker):
+    worker("w1", threads=3)
+    create(300)
+    hinting.fill(leader)
+    assert hinted_to(database) == {"w1": 2}
+
+
+def test_nothing_is_hinted_twice_and_redis_away_loses_only_time(database, leader, create, worker, sweeping):
+    from scheduler.hinting import Hinting
+    from store.hints import celery_app
+
+    worker("w1")
+    create(300)
+    away = Hinting(celery_app("redis://127.0.0.1:1/0", "x:"), bulk_window=4, small_lane_per_client=3)
+    away.fill(leader)
+    assert hinted_to(database) == {"w1": 4}, "marked before they were to leave"
+    with database.begin() as connection:
+        connection.execute(text("UPDATE chunks SET hinted_at = now() - interval '61 s' WHERE hinted_at IS NOT NULL"))
+    sweeping.sweep(leader)
+    assert hinted_to(database) == {}
+    away.fill(leader)
+    assert hinted_to(database) == {"w1": 4}
+
+
+def test_hints_of_a_worker_that_is_gone_are_forgotten_at_once(database, leader, hinting, create, worker, sweeping):
+    worker("w1")
+    create(300)
+    hinting.fill(leader)
+    with database.begin() as connection:
+        connection.execute(text("DELETE FROM workers"))
+    sweeping.sweep(leader)
+    assert hinted_to(database) == {}
