@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,8 +44,9 @@ NO_SYNC = {"fsync": "off", "full_page_writes": "off", "autovacuum_naptime": "10m
 
 
 class Postgres:
-    """One server over ``folder``. ``start`` again after a death: it keeps its port."""
+    """One server over ``folder``. ``start`` or ``spawn`` again after a death: it keeps its port."""
 
+    name = "postgres"
     stop_signal = STOP_SIGNAL
     stop_seconds = 20.0
 
@@ -66,28 +68,42 @@ class Postgres:
         """The address of one of its databases."""
         return f"postgresql://{SUPERUSER}:{self._password()}@{ports.LOOPBACK}:{self.port}/{database}"
 
-    def start(self, *, timeout_seconds: float = 60) -> None:
+    def start(self, *, timeout_seconds: float = 60, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Start the server, after making its data where there is none, and wait until it answers.
 
         Where processes of the server before are still ending (it was killed, and so perhaps were we), waits for them.
+        Returns early once it is no longer wanted.
         """
         if not self.data.exists():
             self._initialise()
         self._check_version()
         deadline = time.monotonic() + timeout_seconds
         chooses_port = self.port == 0
-        while True:
+        while is_wanted():
             if chooses_port:
                 self.port = ports.free_port()
             begin = self.output.stat().st_size if self.output.exists() else 0
-            self.process = self._run()
-            if self._wait(self.process, timeout_seconds):
+            child = self.spawn()
+            if self._wait(child, deadline, is_wanted):
                 return
             said = process.last_lines(self.output, since=begin)
             is_passing = any(sign in said for sign in STILL_ENDING) or (chooses_port and ports.TAKEN in said)
             if not is_passing or time.monotonic() > deadline:
-                raise Broken(f"Postgres did not start (status {self.process.returncode}). It said:\n{said}")
+                raise Broken(f"Postgres did not start (status {child.returncode}). It said:\n{said}")
             time.sleep(RETRY_SECONDS)
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """Start the server over data that exist, on the port that it has, without waiting for it."""
+        settings = {**SETTINGS, **({} if self.fsync else NO_SYNC), "port": str(self.port)}
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        self.process = process.start(
+            [str(self._binaries / "postgres"), "-D", str(self.data), *options],
+            output=self.output,
+            stop_signal=self.stop_signal,
+            user=self._user,
+            folder=self.data,
+        )
+        return self.process
 
     def stop(self) -> None:
         """End all sessions and stop; nothing that was committed is lost."""
@@ -95,21 +111,17 @@ class Postgres:
             process.stop(self.process, self.stop_signal, patience_seconds=self.stop_seconds)
             self.process = None
 
-    def _run(self) -> subprocess.Popen[bytes]:
-        settings = {**SETTINGS, **({} if self.fsync else NO_SYNC), "port": str(self.port)}
-        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        return process.start(
-            [str(self._binaries / "postgres"), "-D", str(self.data), *options],
-            output=self.output,
-            stop_signal=self.stop_signal,
-            user=self._user,
-            folder=self.data,
-        )
+    def answers(self) -> bool:
+        """Whether a session can be opened now."""
+        try:
+            psycopg.connect(self.url, connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
-    def _wait(self, child: subprocess.Popen[bytes], timeout_seconds: float) -> bool:
+    def _wait(self, child: subprocess.Popen[bytes], deadline: float, is_wanted: Callable[[], bool]) -> bool:
         """Until the server answers; False where it ends first."""
-        deadline = time.monotonic() + timeout_seconds
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and is_wanted():
             try:
                 child.wait(0.05)
             except subprocess.TimeoutExpired:
@@ -117,15 +129,9 @@ class Postgres:
                     return True
             else:
                 return False
-        self.stop()
-        raise Broken(f"Postgres did not answer within {timeout_seconds:.0f} s; see {self.output}")
-
-    def answers(self) -> bool:
-        """Whether a session can be opened now."""
-        try:
-            psycopg.connect(self.url, connect_timeout=2).close()
-        except psycopg.OperationalError:
-            return False
+        if is_wanted():
+            self.stop()
+            raise Broken(f"Postgres did not answer in time; see {self.output}")
         return True
 
     def _initialise(self) -> None:
@@ -147,6 +153,7 @@ class Postgres:
             capture_output=True,
             text=True,
             check=False,
+            process_group=0,
         )
         if done.returncode:
             raise Broken(f"initdb failed (status {done.returncode}):\n{done.stderr or done.stdout}")

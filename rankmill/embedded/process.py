@@ -61,6 +61,11 @@ def stop(process: subprocess.Popen[bytes], stop_signal: signal.Signals, *, patie
     """Ask the process to stop, and kill it where it doesn't in time. Returns its exit status."""
     if process.poll() is None:
         process.send_signal(stop_signal)
+    return await_end(process, patience_seconds=patience_seconds)
+
+
+def await_end(process: subprocess.Popen[bytes], *, patience_seconds: float) -> int:
+    """Wait until a process that was asked to stop has ended, and kill it where that takes too long."""
     try:
         return process.wait(patience_seconds)
     except subprocess.TimeoutExpired:

@@ -24,8 +24,9 @@ MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # as the wheel for Linux nam
 
 
 class Valkey:
-    """One server with its files in ``folder``. ``start`` again after a death: it keeps its port and password."""
+    """One server with its files in ``folder``. ``start`` or ``spawn`` again after a death: it keeps its address."""
 
+    name = "valkey"
     stop_signal = signal.SIGTERM
     stop_seconds = 10.0
 
@@ -49,14 +50,19 @@ class Valkey:
             if is_ours:
                 self.port = ports.free_port()
             begin = self.output.stat().st_size if self.output.exists() else 0
-            self.process = process.start(
-                [str(self._binary), str(self._configuration())], output=self.output, stop_signal=self.stop_signal
-            )
-            if self._wait(self.process, timeout_seconds):
+            child = self.spawn()
+            if self._wait(child, timeout_seconds):
                 return
             said = process.last_lines(self.output, since=begin)
             if not (is_ours and attempts_left and ports.TAKEN in said):
-                raise Broken(f"Valkey did not start (status {self.process.returncode}). It said:\n{said}")
+                raise Broken(f"Valkey did not start (status {child.returncode}). It said:\n{said}")
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """Start the server on the port that it has, without waiting for it."""
+        self.process = process.start(
+            [str(self._binary), str(self._configuration())], output=self.output, stop_signal=self.stop_signal
+        )
+        return self.process
 
     def stop(self) -> None:
         """Stop; what it held is gone."""

@@ -1,0 +1,16 @@
+"""The command line: every command, and nothing of what they do."""
+
+from __future__ import annotations
+
+import typer
+
+from rankmill.commands import jobs, processes, stack
+
+app = typer.Typer(
+    help="Scores text in bulk with causal language models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,  # local variables hold the texts of items
+)
+for group in (stack, jobs, processes):
+    group.add_to(app)

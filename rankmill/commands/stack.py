@@ -1,0 +1,44 @@
+"""Commands that bring up everything: the stack to work with, and the demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rankmill.exits import reported, settings_from
+
+PANEL = "Everything on this machine"
+Port = Annotated[int | None, typer.Option(help="Port of the HTTP interface; 0: any that is free.", show_default="8000")]
+DataDir = Annotated[
+    Path | None, typer.Option(help="Where Postgres and Valkey keep their files.", show_default=".rankmill")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to the app."""
+    app.command(rich_help_panel=PANEL)(up)
+
+
+def up(
+    port: Port = None,
+    data_dir: DataDir = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="`fake`, a folder, a hub id, or a path to a .gguf file.", show_default="RANKMILL_MODEL or fake"
+        ),
+    ] = None,
+) -> None:
+    """Run everything here until Ctrl-C: Postgres and Valkey unless their addresses are set, and all processes.
+
+    Prints "ready" and the address once a job would run. The logs are in the data folder.
+    """
+    from rankmill import logs
+    from rankmill.up import run
+
+    settings = settings_from(api_port=port, data_dir=data_dir, model=model)
+    logs.configure(settings)
+    with reported():
+        run(settings)

@@ -1,0 +1,92 @@
+"""What the server answers, as the client reads it. Fields that a newer server adds are ignored."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, field
+
+from core.jobs import Counts, Usage
+from core.states import TERMINAL_JOB_STATES, JobState
+
+
+class Progress(Struct, frozen=True):
+    """How far, how fast, how long. What the server does not know is None."""
+
+    fraction: float
+    items_per_second: float | None = None
+    eta_seconds: float | None = None
+    queue_position: int | None = None
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A job at the time of the answer."""
+
+    id: str
+    status: JobState
+    model: str
+    counts: Counts
+    progress: Progress
+    usage: Usage
+    warnings: list[str] = []
+    error: dict[str, Any] | None = None
+    metadata: dict[str, Any] = {}
+    retry_of: str | None = None
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    expires_at: datetime | None = None
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing about it will change any more."""
+        return self.status in TERMINAL_JOB_STATES
+
+
+class JobPage(Struct, frozen=True):
+    """Some jobs, newest first."""
+
+    items: list[Job]
+    next_cursor: str | None = None
+
+
+class Model(Struct, frozen=True):
+    """A served model."""
+
+    name: str
+    num_workers_ready: int = 0
+
+
+class ModelList(Struct, frozen=True):
+    """Every served model."""
+
+    items: list[Model]
+
+
+class Worker(Struct, frozen=True):
+    """One start of one worker process."""
+
+    host: str
+    pid: int
+    model: str
+    state: str
+    is_alive: bool = True
+
+
+class WorkerList(Struct, frozen=True):
+    """Every worker that was heard of lately."""
+
+    items: list[Worker]
+
+
+class Problem(Struct, frozen=True):
+    """An error, as RFC 9457 and we write it."""
+
+    status: int = 0
+    code: str = "unknown"
+    detail: str = ""
+    title: str = ""
+    field_at_fault: str | None = field(default=None, name="field")
+    line: int | None = None
+    item: int | None = None

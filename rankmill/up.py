@@ -1,0 +1,147 @@
+"""`rankmill up`: the whole of Rankmill on one machine, from nothing but this package.
+
+Starts Postgres and Valkey (unless it is given addresses), brings the schema up to date, runs the four processes, and
+keeps all of them running until it is told to stop.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from core.errors import Broken, NotReady, Refused
+from core.settings import Settings
+from rankmill.client import Client
+from rankmill.data_folder import DataFolder
+from rankmill.embedded import ports, process
+from rankmill.embedded.postgres import Postgres
+from rankmill.embedded.valkey import Valkey
+from rankmill.supervisor import Supervisor
+from rankmill.wakeups import Wakeups
+
+PROCESSES = ("api", "scheduler", "worker", "deliverer")
+STOP_ORDER = (("api",), ("scheduler", "worker", "deliverer"), ("valkey",), ("postgres",))
+STOP_MARGIN_SECONDS = 5.0
+READY_POLL_SECONDS = 0.25
+HOPELESS_DEATHS = 5  # of one child in a row before the first ready: it won't get better
+MODEL_REFUSED_STATUS = 3  # a worker's, when its model can't be served
+EVERY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class OurProcess:
+    """One of our own commands as a child."""
+
+    name: str
+    output: Path
+    environment: dict[str, str]
+    stop_seconds: float
+    stop_signal: signal.Signals = signal.SIGTERM
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """Start it."""
+        command = [sys.executable, "-m", "rankmill", self.name]
+        return process.start(command, output=self.output, stop_signal=self.stop_signal, environment=self.environment)
+
+
+def run(settings: Settings) -> None:
+    """Run everything until SIGTERM or Ctrl-C; leaves no process behind. Raises Refused and Broken at the start."""
+    folder = DataFolder(settings.data_dir)
+    with folder.locked(), Wakeups() as wakeups:
+        stack = Stack(settings, folder, wakeups)
+        try:
+            stack.start()
+            stack.keep_running()
+        finally:
+            log.info("stopping")
+            stack.supervisor.stop(*STOP_ORDER)
+            log.info("stopped")
+
+
+class Stack:
+    """The children, in the order in which they need each other."""
+
+    def __init__(self, settings: Settings, folder: DataFolder, wakeups: Wakeups) -> None:
+        self.supervisor = Supervisor()
+        self._settings, self._folder, self._wakeups = settings, folder, wakeups
+        self._port = settings.api_port or ports.free_port()
+        host = ports.LOOPBACK if settings.api_host in EVERY_ADDRESS else settings.api_host
+        self._url = f"http://{host}:{self._port}"
+
+    def start(self) -> None:
+        """Start everything; returns before it is ready."""
+        if not ports.is_free(self._port, self._settings.api_host):
+            raise Refused("port_in_use", f"port {self._port} is taken: choose another with --port")
+        log.info("starting", folder=str(self._folder.path), logs=str(self._folder.path / "logs"))
+        environment = self._environment()
+        self._migrate(environment)
+        for name in PROCESSES:
+            if self._wakeups.is_wanted():
+                self.supervisor.keep(self._child(name, environment))
+
+    def keep_running(self) -> None:
+        """Look after the children until we are told to stop, and say once that a job would run."""
+        is_ready = False
+        with Client(self._url, timeout_seconds=2) as client:
+            while self._wakeups.is_wanted():
+                next_start = self.supervisor.look()
+                if not is_ready:
+                    self._check_hope()
+                    if is_ready := self._is_ready(client):
+                        print(f"ready {self._url}", flush=True)  # noqa: T201 - the line that callers wait for
+                self._wakeups.wait(next_start if is_ready else READY_POLL_SECONDS)
+
+    def _environment(self) -> dict[str, str]:
+        """What our processes are started with; starts the servers whose addresses it holds."""
+        ours = {"RANKMILL_API_PORT": str(self._port), "RANKMILL_MODEL": self._settings.model}
+        if not self._settings.database_url:
+            postgres = Postgres(self._folder.path, output=self._folder.log_file("postgres"))
+            postgres.start(is_wanted=self._wakeups.is_wanted)
+            self.supervisor.keep(postgres, postgres.process)
+            ours["RANKMILL_DATABASE_URL"] = postgres.url
+        if not self._settings.redis_url:
+            valkey = Valkey(self._folder.path, output=self._folder.log_file("valkey"))
+            valkey.start()
+            self.supervisor.keep(valkey, valkey.process)
+            ours["RANKMILL_REDIS_URL"] = valkey.url
+        return {**os.environ, **ours}
+
+    def _migrate(self, environment: dict[str, str]) -> None:
+        migration = self._child("migrate", environment)
+        running = migration.spawn()
+        while running.poll() is None and self._wakeups.is_wanted():
+            self._wakeups.wait(1)
+        if self._wakeups.should_stop:
+            process.stop(running, signal.SIGTERM, patience_seconds=STOP_MARGIN_SECONDS)
+        elif running.returncode:
+            raise Broken(f"the migrations failed. They said:\n{process.last_lines(migration.output)}")
+
+    def _child(self, name: str, environment: dict[str, str]) -> OurProcess:
+        patience = self._settings.stop_seconds + STOP_MARGIN_SECONDS
+        return OurProcess(name, self._folder.log_file(name), environment, stop_seconds=patience)
+
+    def _is_ready(self, client: Client) -> bool:
+        """Whether the front end answers and our own worker is ready: one that a killed run left behind is not."""
+        worker = self.supervisor.kept["worker"].process.pid
+        try:
+            return client.is_ready() and any(
+                found.pid == worker and found.state == "ready" and found.is_alive for found in client.workers()
+            )
+        except (NotReady, Broken):
+            return False
+
+    def _check_hope(self) -> None:
+        """Before the first ready, a child that can't start is a fault to be told, not one to wait out."""
+        for name, kept in self.supervisor.kept.items():
+            is_refused = name == "worker" and kept.last_status == MODEL_REFUSED_STATUS
+            if is_refused or kept.num_deaths >= HOPELESS_DEATHS:
+                output = self._folder.log_file(name)
+                raise Broken(f"{name} does not start; {output} ends with:\n{process.last_lines(output)}")
