@@ -9,6 +9,7 @@ import threading
 import time
 import zlib
 from contextlib import contextmanager
+from dataclasses import replace
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -16,6 +17,10 @@ import httpx
 import psycopg
 import pytest
 import redis
+from api_limits import MAX_BODY_BYTES, MAX_ITEM_BYTES, MAX_ITEMS, PREFIX
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
 
 from api.server import server_for
 from core.chunks import ChunkKey
@@ -27,9 +32,6 @@ from store import chunks, jobs, model_cards, notices
 from store.clients import DEFAULT_CLIENT_ID
 from store.database import Database
 
-PREFIX = "api-tests:"
-MAX_BODY_BYTES = 1 << 20
-MAX_ITEM_BYTES = 4_000
 TABLES = ("jobs", "chunks", "chunk_inputs", "results", "deliveries", "idempotency_keys")
 FAKE_CARD = ModelCard("fake", "fake", "1", "float32", "fake", 4096, 256, "bytes", default_label_token_ids=[0, 1])
 
@@ -65,7 +67,7 @@ def api_settings(ledger_url, valkey_url):
         api_port=0,
         max_body_bytes=MAX_BODY_BYTES,
         max_item_bytes=MAX_ITEM_BYTES,
-        max_items=20_000,
+        max_items=MAX_ITEMS,
     )
 
 
@@ -78,7 +80,7 @@ def serving(settings):
     try:
         deadline = time.monotonic() + 20
         while not server.started:
-            assert thread.is_alive() and time.monotonic() < deadline, "the server did not start"
+            assert time.monotonic() < deadline, "the server did not start"
             time.sleep(0.01)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
@@ -102,6 +104,19 @@ def api(api_url):
 
 
 @pytest.fixture
+def another_model(ledger):
+    """A second served model, with a tokenizer of words and no default labels; its name."""
+    words = Tokenizer(WordLevel({"[unk]": 0, "maybe": 1, "yes": 2, " no": 3}, unk_token="[unk]"))
+    words.pre_tokenizer = Split(" no", "isolated")
+    card = replace(FAKE_CARD, name="words", vocab_size=4, tokenizer="json", default_label_token_ids=None)
+    with ledger.begin() as connection:
+        model_cards.publish(connection, card, words.to_str().encode())
+    yield card.name
+    with ledger.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM model_cards WHERE name = %s", (card.name,))
+
+
+@pytest.fixture
 def submit(api):
     """Post a job and expect it to be taken; the job as it was answered."""
 
@@ -119,9 +134,7 @@ def num_rows(ledger):
 
     def num_rows():
         with ledger.begin() as connection:
-            return {
-                table: connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() for table in TABLES
-            }
+            return {table: connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() for table in TABLES}
 
     return num_rows
 
