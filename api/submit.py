@@ -22,10 +22,12 @@ log = structlog.get_logger()
 def submit(process: Process, client_id: UUID, body: Body) -> Job:
     """The job as it was committed. Raises Refused, having stored nothing, for a request with any fault."""
     submission = _read(process, client_id, body)
-    with process.database.begin() as connection:
-        created = jobs.create(
-            connection, submission.job, submission.chunks, small_lane_cap=process.settings.small_lane_per_client
-        )
+    created = jobs.submit(
+        process.database,
+        submission.job,
+        submission.chunks,
+        small_lane_cap=process.settings.small_lane_per_client,
+    )
     _publish(process, created)
     return created.job
 
