@@ -79,7 +79,7 @@ class WorkerProcess:
             start_timeout_seconds=settings.engine_start_timeout_seconds,
             hang_seconds=settings.engine_hang_seconds,
         )
-        self._batcher = Batcher(self._engine)
+        self._batcher: Batcher | None = None  # made once the engine is ready
         self._ledger = Ledger(
             self._database, self._info.owner, settings.lease_seconds, self._announce, stopping=stop.requested
         )
@@ -93,7 +93,7 @@ class WorkerProcess:
                 heartbeat_seconds=settings.heartbeat_seconds,
                 silence_seconds=settings.engine_hang_seconds + settings.lease_seconds,  # the watchdog acts first
             ),
-            progress=lambda: self._batcher.progress,
+            progress=lambda: self._engine.progress,
             details=self._details,
         )
         self._refusal: EngineRefused | None = None
@@ -113,9 +113,10 @@ class WorkerProcess:
 
     def serve(self, engine: EngineInfo) -> None:
         """Take chunks until the process is told to stop, or the engine is refused at a restart."""
-        consumer = self._consumer(engine)
+        batcher = self._batcher = Batcher(self._engine)
+        consumer = self._consumer(engine, batcher)
         self._stop.on_request(consumer.end)
-        self._stop.on_request(self._batcher.stop)
+        self._stop.on_request(batcher.stop)
         self._stop.on_request(self._say_stopping)
         if not self._stop.requested.is_set():
             log.info("worker ready", owner=self._info.owner, model=engine.card.name, threads=self._info.threads)
@@ -136,10 +137,10 @@ class WorkerProcess:
         self._redis.close()
         log.info("worker stopped", owner=self._info.owner)
 
-    def _consumer(self, engine: EngineInfo) -> Consumer:
+    def _consumer(self, engine: EngineInfo, batcher: Batcher) -> Consumer:
         settings, card = self._settings, engine.card
         scorer = Scorer(
-            batcher=self._batcher,
+            batcher=batcher,
             tokenizer=tokenizer_for(card, engine.tokenizer_json),
             evidence=Evidence(card.revision, card.dtype, engine.engine_version),
             max_tokens=card.max_tokens,
@@ -188,7 +189,7 @@ class WorkerProcess:
     def _details(self) -> dict[str, Any]:
         """What ``/v1/workers`` shows of this process beside its row."""
         return {
-            **asdict(self._batcher.stats),
+            **({} if self._batcher is None else asdict(self._batcher.stats)),
             "is_engine_ready": self._engine.is_ready,
             "num_engine_restarts": self._engine.num_deaths,
         }

@@ -54,7 +54,8 @@ class Heartbeat:
     def stop(self) -> None:
         """The last beat is over when this returns, or Postgres hangs and nobody waits for it."""
         self._stopped.set()
-        self._thread.join(timeout=1)
+        if self._thread.is_alive():
+            self._thread.join(timeout=1)
 
     def renew(self) -> None:
         """Renew every lease we hold, unless the engine is stuck; what is not ours any more is let go."""

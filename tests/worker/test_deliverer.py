@@ -1,0 +1,229 @@
+"""Webhooks against a real receiver on this machine, which verifies them with the public library."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from processes import running, wait_until
+from sqlalchemy import text
+from standardwebhooks import Webhook
+
+from store import clients, deliveries
+from store.clients import DEFAULT_CLIENT_ID
+from store.deliveries import MAX_RESPONSE_BYTES
+from worker.deliverer import Deliverer
+from worker.score_chunk import run_chunk
+from worker.webhook import post
+
+
+class Receiver:
+    """Answers with the statuses it is given, in turn, then with 200, and keeps what it got."""
+
+    def __init__(self, *statuses, answer=b"", headers=None, delay_seconds=0.0):
+        self.got = []  # (headers, body)
+        self.statuses, self.answer, self.headers, self.delay_seconds = (
+            list(statuses),
+            answer,
+            headers or {},
+            delay_seconds,
+        )
+        self.leave = threading.Event()
+
+    @contextmanager
+    def serving(self):
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["content-length"]))
+                receiver.got.append((dict(self.headers), body))
+                receiver.leave.wait(receiver.delay_seconds)
+                self.send_response(receiver.statuses.pop(0) if receiver.statuses else 200)
+                for name, value in receiver.headers.items():
+                    self.send_header(name, value)
+                self.send_header("content-length", str(len(receiver.answer)))
+                self.end_headers()
+                self.wfile.write(receiver.answer)
+
+            def log_message(self, *_):
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_):
+                pass  # the deliverer hung up on purpose
+
+        with Server(("127.0.0.1", 0), Handler) as server:
+            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+            thread.start()
+            try:
+                yield f"http://127.0.0.1:{server.server_port}/hook"
+            finally:
+                self.leave.set()
+                server.shutdown()
+                thread.join()
+
+
+@pytest.fixture
+def deliverer(database):
+    return Deliverer(database, "d", timeout_seconds=2, secret="", stopping=threading.Event())
+
+
+@pytest.fixture
+def end_a_job(submit, make_ledger, make_scorer, database):
+    """A completed job with this webhook; returns its delivery's id."""
+
+    def run(url):
+        (key,) = submit(["x"], webhook_url=url)
+        run_chunk(key, make_ledger(), make_scorer())
+        with database.begin() as connection:
+            query = text("SELECT id FROM deliveries WHERE job_id = :job_id")
+            return connection.execute(query, {"job_id": key.job_id}).scalar_one()
+
+    return run
+
+
+@pytest.fixture
+def make_due(database):
+    def run():
+        with database.begin() as connection:
+            connection.execute(text("UPDATE deliveries SET next_attempt_at = now()"))
+
+    return run
+
+
+@pytest.fixture
+def delivery_row(database):
+    def read(delivery_id):
+        with database.begin() as connection:
+            query = text(
+                "SELECT *, extract(epoch FROM next_attempt_at - now()) AS wait_seconds FROM deliveries WHERE id = :id"
+            )
+            return connection.execute(query, {"id": delivery_id}).one()
+
+    return read
+
+
+@pytest.fixture
+def attempts(database):
+    def read():
+        with database.begin() as connection:
+            return connection.execute(text("SELECT * FROM delivery_attempts ORDER BY attempt")).all()
+
+    return read
+
+
+def test_a_receiver_that_fails_three_times_gets_the_same_event_a_fourth_time(
+    deliverer, end_a_job, make_due, delivery_row, attempts, database
+):
+    receiver = Receiver(500, 503, 429, answer=b"no")
+    waits = []
+    with receiver.serving() as url:
+        delivery_id = end_a_job(url)
+        for _ in range(4):
+            deliverer.deliver(delivery_id)
+            waits.append(float(delivery_row(delivery_id).wait_seconds))
+            make_due()
+        deliverer.deliver(delivery_id)  # a late hint
+    with database.begin() as connection:
+        secret = clients.webhook_secret(connection, DEFAULT_CLIENT_ID)
+    events = [Webhook(secret).verify(body, headers) for headers, body in receiver.got]
+    assert len(events) == 4
+    assert all(event == events[0] for event in events)
+    assert events[0]["type"] == "job.completed"
+    assert len({headers["webhook-id"] for headers, _ in receiver.got}) == 1
+    assert all(abs(int(headers["webhook-timestamp"]) - time.time()) < 60 for headers, _ in receiver.got)
+    assert waits[:3] == pytest.approx([5, 300, 1_800], rel=0.12)
+    assert delivery_row(delivery_id).state == "delivered"
+    assert [(row.attempt, row.status, row.response) for row in attempts()] == [
+        (1, 500, b"no"),
+        (2, 503, b"no"),
+        (3, 429, b"no"),
+        (4, 200, b"no"),
+    ]
+
+
+def test_after_the_last_attempt_the_delivery_is_given_up(deliverer, end_a_job, delivery_row, attempts, database):
+    with Receiver(500).serving() as url:
+        delivery_id = end_a_job(url)
+        with database.begin() as connection:
+            connection.execute(text("UPDATE deliveries SET attempts = 9"))
+        deliverer.deliver(delivery_id)
+    assert delivery_row(delivery_id).state == "given_up"
+    assert [row.attempt for row in attempts()] == [10]
+
+
+def test_a_redirect_is_a_failure_and_is_not_followed(deliverer, end_a_job, delivery_row, attempts):
+    elsewhere = Receiver()
+    with elsewhere.serving() as other_url, Receiver(307, headers={"location": other_url}).serving() as url:
+        delivery_id = end_a_job(url)
+        deliverer.deliver(delivery_id)
+    assert elsewhere.got == []
+    assert delivery_row(delivery_id).state == "pending"
+    assert [row.status for row in attempts()] == [307]
+
+
+def test_a_delivery_that_somebody_is_at_or_that_is_not_due_is_not_posted(deliverer, end_a_job, database):
+    receiver = Receiver(500)
+    with receiver.serving() as url:
+        delivery_id = end_a_job(url)
+        with database.begin() as connection:
+            assert deliveries.claim(connection, delivery_id, owner="other", lease_seconds=30) is not None
+        deliverer.deliver(delivery_id)
+        assert receiver.got == []
+        with database.begin() as connection:
+            connection.execute(text("UPDATE deliveries SET lease_until = now() - interval '1 s'"))
+        deliverer.deliver(delivery_id)
+        deliverer.deliver(delivery_id)  # the next attempt is 5 s away
+    assert len(receiver.got) == 1
+
+
+def test_a_secret_from_the_settings_signs_every_webhook(database, end_a_job):
+    secret = "whsec_" + "QUJD" * 8
+    deliverer = Deliverer(database, "d", timeout_seconds=2, secret=secret, stopping=threading.Event())
+    receiver = Receiver()
+    with receiver.serving() as url:
+        deliverer.deliver(end_a_job(url))
+    ((headers, body),) = receiver.got
+    Webhook(secret).verify(body, headers)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1/", "http://no-such-host.invalid/", "ftp://127.0.0.1/", "http://[/", ""]
+)
+def test_whatever_goes_wrong_out_there_is_an_outcome(url):
+    outcome = post(url, b"{}", {}, timeout_seconds=2)
+    assert outcome.status is None
+    assert outcome.error
+
+
+def test_a_receiver_that_does_not_answer_in_time_is_left():
+    with Receiver(delay_seconds=30).serving() as url:
+        outcome = post(url, b"{}", {}, timeout_seconds=0.3)
+    assert outcome.status is None
+    assert "0.3 s" in outcome.error
+    assert outcome.latency_seconds < 2
+
+
+def test_only_the_beginning_of_an_answer_is_kept():
+    with Receiver(answer=b"x" * 1_000_000).serving() as url:
+        outcome = post(url, b"{}", {}, timeout_seconds=2)
+    assert (outcome.status, outcome.response) == (200, b"x" * MAX_RESPONSE_BYTES)
+
+
+def test_the_whole_way_from_the_end_of_a_job_to_the_receiver(
+    end_a_job, delivery_row, database_url, redis_url, tmp_path
+):
+    settings = {"database_url": database_url, "redis_url": redis_url, "sweep_seconds": 0.5, "idle_poll_seconds": 0.5}
+    receiver = Receiver()
+    with receiver.serving() as url:
+        delivery_id = end_a_job(url)
+        with running("scheduler", tmp_path, **settings), running("deliverer", tmp_path, **settings) as deliverer:
+            wait_until(lambda: delivery_row(delivery_id).state == "delivered")
+            assert deliverer.terminate() == 0
+    assert len(receiver.got) == 1
