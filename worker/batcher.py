@@ -8,6 +8,7 @@ while another runs. A batch that the engine dies of is halved until the item at 
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Protocol
@@ -83,6 +84,7 @@ class Batcher:
         self._pool = Pool()
         self._stats = BatcherStats()
         self._failure: Exception | None = None
+        self._is_stopping = False
         self._threads = [threading.Thread(target=self._run, name=f"batcher-{n}", daemon=True) for n in range(2)]
         for thread in self._threads:
             thread.start()
@@ -94,6 +96,8 @@ class Batcher:
             with self._changed:
                 if self._failure is not None:
                     raise self._failure
+                if self._is_stopping:
+                    raise NotReady("the worker is stopping")
                 self._pool.add(request, is_small=small)
                 self._changed.notify_all()
             request.is_done.wait()
@@ -102,10 +106,14 @@ class Batcher:
         return Outcomes(request.label_logprobs, request.cached_tokens, request.errors)
 
     def stop(self, timeout_seconds: float = 10.0) -> None:
-        """Finish what runs, fail what waits with NotReady."""
-        self._end(NotReady("the worker is stopping"))
+        """Finish what runs, within the time; whoever then still waits gets NotReady."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
         for thread in self._threads:
-            thread.join(timeout_seconds)
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self._end(NotReady("the worker is stopping"))
 
     @property
     def progress(self) -> float:
@@ -136,7 +144,7 @@ class Batcher:
 
     def _next(self) -> Piece | None:
         with self._changed:
-            while self._failure is None:
+            while self._failure is None and not self._is_stopping:
                 piece = self._pool.take(self._engine.info)
                 if piece is not None:
                     return piece

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -51,7 +53,7 @@ def test_a_packed_plan_computes_every_distinct_prefix_once_when_the_budget_holds
     computed = cost("packed", lengths_of(held), shared_prefixes(views(held)))
     distinct = {tuple(sequence[:end]) for sequence in sequences for end in range(1, len(sequence) + 1)}
     num_repeated = len(sequences) - len({tuple(sequence) for sequence in sequences})  # each scores a token of its own
-    num_inner = sum(1 for a, b in zip(held, held[1:], strict=False) if len(a) < len(b) and b[: len(a)] == a)
+    num_inner = sum(1 for a, b in pairwise(held) if len(a) < len(b) and b[: len(a)] == a)
     assert len(distinct) <= computed <= len(distinct) + num_repeated + num_inner
 
 
@@ -59,7 +61,7 @@ def test_a_packed_plan_computes_every_distinct_prefix_once_when_the_budget_holds
 def test_a_padded_plan_never_pads_more_than_like_lengths_need(lengths):
     batches = plan("padded", np.array(lengths, np.int64), [], 4_096)
     ends = [(min(held), max(held)) for held in ([lengths[p] for p in batch.tolist()] for batch in batches)]
-    assert all(before[1] <= after[0] for before, after in zip(ends, ends[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in pairwise(ends))
 
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])

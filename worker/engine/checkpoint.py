@@ -47,7 +47,9 @@ def load(options: EngineOptions, device: torch.device) -> Checkpoint:
     _check_kind(options.model, config)
     tokenizer = AutoTokenizer.from_pretrained(source, **gguf)
     dtype = options.dtype if options.dtype != "auto" or device.type == "cuda" else "float32"
-    loaded: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, output_loading_info=True, **gguf)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        source, config=config, dtype=dtype, output_loading_info=True, **gguf
+    )
     model, loading = loaded
     _check_weights(options.model, model, loading)
     return Checkpoint(

@@ -183,7 +183,7 @@ class EngineProcess:
             case Kind.READY:
                 self._info = frames.unpack_info(payload)
                 self._is_ready = True
-                self._log_ready(self._info)
+                log.info("engine ready", **self._info.facts())
             case Kind.SCORES:
                 self._pending.popleft().scores = frames.unpack_scores(payload)
             case Kind.OUT_OF_MEMORY:
@@ -241,16 +241,3 @@ class EngineProcess:
             else f"not ready after {self._start_timeout_seconds:g} s"
         )
         self._child.kill()
-
-    def _log_ready(self, info: EngineInfo) -> None:
-        log.info(
-            "engine ready",
-            model=info.card.name,
-            revision=info.card.revision,
-            dtype=info.card.dtype,
-            engine=info.engine_version,
-            device=info.device,
-            layout=info.layout,
-            max_batch_tokens=info.max_batch_tokens,
-            **info.choices,
-        )

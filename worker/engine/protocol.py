@@ -69,6 +69,19 @@ class EngineInfo:
     device: str
     choices: dict[str, str] = field(default_factory=dict)
 
+    def facts(self) -> dict[str, str | int]:
+        """What is worth a line in the log, once."""
+        return {
+            "model": self.card.name,
+            "revision": self.card.revision,
+            "dtype": self.card.dtype,
+            "engine": self.engine_version,
+            "device": self.device,
+            "layout": self.layout,
+            "max_batch_tokens": self.max_batch_tokens,
+            **self.choices,
+        }
+
 
 class Engine(Protocol):
     """A loaded model."""

@@ -32,7 +32,9 @@ def test_the_first_label_has_the_checksum_as_its_probability_and_the_others_shar
     for text, row, label_ids in zip(texts, probabilities, [labels[0], labels[1]] * 2, strict=True):
         first = zlib.crc32(text) / 2**32
         num_labels = sum(label >= 0 for label in label_ids)
-        assert row[:num_labels] == pytest.approx([first] + [(1 - first) / (num_labels - 1)] * (num_labels - 1), abs=1e-6)
+        assert row[:num_labels] == pytest.approx(
+            [first] + [(1 - first) / (num_labels - 1)] * (num_labels - 1), abs=1e-6
+        )
         assert np.isnan(row[num_labels:]).all()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from core.errors import NotReady
+from core.errors import Broken, NotReady
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
 from worker.engine.protocol import Batch, EngineDied, EngineHung, EngineOutOfMemory, EngineRefused
@@ -56,7 +56,7 @@ def in_thread(engine, batch):
     def score():
         try:
             outcome.append(engine.score(batch))
-        except Exception as error:
+        except Broken as error:
             outcome.append(error)
 
     thread = threading.Thread(target=score)
