@@ -164,6 +164,7 @@ def label_logprobs(
     if out_BL.numel() == 0:
         return out_BL
     tuned = tuned_for(hidden_BD.device).head(num_rows)
+    tile_depth = tuned.depth_bytes // hidden_BD.element_size()
     num_row_tiles = triton.cdiv(num_rows, tuned.rows)
     num_tiles = triton.cdiv(num_columns, tuned.columns)
     tiles_per_slice = triton.cdiv(num_tiles, max(1, tuned.programs // num_row_tiles))
@@ -173,8 +174,8 @@ def label_logprobs(
     log2_softcap = 0.0 if softcap is None else softcap * _LOG2_E
     options = {"D": depth, "HAS_BIAS": bias_V is not None, "HAS_SOFTCAP": softcap is not None}
     _slice_sums[(num_row_tiles * num_slices,)](
-        TensorDescriptor.from_tensor(hidden_BD, [tuned.rows, tuned.depth]),
-        TensorDescriptor.from_tensor(weight_VD, [tuned.columns, tuned.depth]),
+        TensorDescriptor.from_tensor(hidden_BD, [tuned.rows, tile_depth]),
+        TensorDescriptor.from_tensor(weight_VD, [tuned.columns, tile_depth]),
         bias_V,
         sums[0],
         sums[1],
@@ -187,7 +188,7 @@ def label_logprobs(
         log2_softcap,
         ROWS=tuned.rows,
         COLUMNS=tuned.columns,
-        DEPTH=tuned.depth,
+        DEPTH=tile_depth,
         WEIGHT_FIRST=tuned.rows < 64,
         FLATTEN=tuned.is_flat,
         num_warps=tuned.num_warps,

@@ -189,7 +189,7 @@ def _attend(
         D=head_dim,
         D_POW2=max(16, triton.next_power_of_2(head_dim)),
         ROWS=tuned.rows,
-        KEYS=tuned.keys,
+        KEYS=max(16, tuned.keys * 2 // query_QHD.element_size()),
         STRETCHES=(tiles.shape[1] - 6) // 2,
         HAS_WINDOW=window is not None,
         HAS_SOFTCAP=softcap is not None,

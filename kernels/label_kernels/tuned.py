@@ -18,11 +18,11 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """``rows``, ``columns`` and ``depth`` of one product's tiles; ``programs``: how many at most, rows times slices."""
+    """Sizes of one product's tiles; ``programs``: how many at most, tiles of rows times slices of the vocabulary."""
 
     rows: int
     columns: int
-    depth: int
+    depth_bytes: int
     num_warps: int
     num_stages: int
     programs: int
@@ -31,7 +31,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """``rows``: query rows of a tile, tokens times the heads that share it; ``keys``: keys read at a time."""
+    """``rows``: query rows of a tile, tokens times the heads that share it; ``keys``: 16-bit keys read at a time."""
 
     rows: int
     keys: int
@@ -63,10 +63,10 @@ class Tuned:
 _H200 = Tuned(
     gather=Gather(block=8192, num_warps=8),
     heads=(
-        (16, Head(rows=16, columns=128, depth=128, num_warps=4, num_stages=4, programs=132)),
-        (32, Head(rows=32, columns=128, depth=128, num_warps=4, num_stages=4, programs=132)),
-        (64, Head(rows=64, columns=128, depth=64, num_warps=4, num_stages=4, programs=264)),
-        (0, Head(rows=128, columns=128, depth=64, num_warps=4, num_stages=3, programs=264)),
+        (16, Head(rows=16, columns=128, depth_bytes=256, num_warps=4, num_stages=4, programs=132)),
+        (32, Head(rows=32, columns=128, depth_bytes=256, num_warps=4, num_stages=4, programs=132)),
+        (64, Head(rows=64, columns=128, depth_bytes=128, num_warps=4, num_stages=4, programs=264)),
+        (0, Head(rows=128, columns=128, depth_bytes=128, num_warps=4, num_stages=3, programs=264)),
     ),
     attention_64=Attention(rows=64, keys=64, num_warps=4, num_stages=3),
     attention_128=Attention(rows=64, keys=32, num_warps=4, num_stages=3),
@@ -77,8 +77,8 @@ _H200 = Tuned(
 _INTERPRETER = Tuned(
     gather=Gather(block=8192, num_warps=1),
     heads=(
-        (16, Head(rows=16, columns=128, depth=64, num_warps=1, num_stages=1, programs=3)),
-        (0, Head(rows=64, columns=64, depth=32, num_warps=1, num_stages=1, programs=6)),
+        (16, Head(rows=16, columns=128, depth_bytes=256, num_warps=1, num_stages=1, programs=3)),
+        (0, Head(rows=64, columns=64, depth_bytes=128, num_warps=1, num_stages=1, programs=6)),
     ),
     attention_64=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
     attention_128=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
