@@ -27,7 +27,7 @@ class _Pace(ProgressColumn):
             return Text("")
         eta = job.progress.eta_seconds
         left = f", {clock(eta)} left" if eta and not job.is_ended else ""
-        return Text(f"{job.progress.items_per_second:,.4g} items/s{left}")
+        return Text(f"{pace(job.progress.items_per_second)}{left}")
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def details(job: Job) -> Table:
         "items": f"{counts.total:,} ({counts.pending:,} pending, {counts.succeeded:,} succeeded, "
         f"{counts.failed:,} failed, {counts.cancelled:,} cancelled)",
         "progress": f"{job.progress.fraction:.1%}",
-        "items/s": "" if job.progress.items_per_second is None else f"{job.progress.items_per_second:,}",
+        "pace": "" if job.progress.items_per_second is None else pace(job.progress.items_per_second),
         "left": "" if job.is_ended or job.progress.eta_seconds is None else clock(job.progress.eta_seconds),
         "tokens": f"{job.usage.prompt_tokens:,} ({job.usage.cached_tokens:,} of them shared)",
         "created": _moment(job.created_at),
@@ -109,6 +109,11 @@ def seconds(job: Job) -> float | None:
     if job.finished_at is None or job.started_at is None:
         return None
     return (job.finished_at - job.started_at).total_seconds()
+
+
+def pace(items_per_second: float) -> str:
+    """A rate as people read it."""
+    return f"{items_per_second:,.0f} items/s" if items_per_second >= 10 else f"{items_per_second:.2g} items/s"  # noqa: PLR2004
 
 
 def clock(duration: float) -> str:

@@ -18,7 +18,8 @@ DataDir = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the app."""
-    app.command(rich_help_panel=PANEL)(up)
+    for command in (up, demo):
+        app.command(rich_help_panel=PANEL)(command)
 
 
 def up(
@@ -42,3 +43,16 @@ def up(
     logs.configure(settings)
     with reported():
         run(settings)
+
+
+def demo(
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Keep the files here.", show_default="a temporary folder")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write job and results to this file.")] = None,
+) -> None:
+    """From nothing to a ranking: the whole stack, a real model, and what Python's own modules are about."""
+    from rankmill import demo as the_demo
+
+    with reported():
+        the_demo.run(data_dir, output)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -47,7 +48,7 @@ def start(
 
 
 def launched(
-    command: Sequence[str], *, stop_signal: signal.Signals, user: str | None, folder: Path | None
+    command: Sequence[str], *, stop_signal: signal.Signals, user: str | None = None, folder: Path | None = None
 ) -> list[str]:
     """The command, led by the launcher that drops root and ties its life to ours."""
     where = "-" if folder is None else str(folder)
@@ -57,14 +58,14 @@ def launched(
     ]
 
 
-def stop(process: subprocess.Popen[bytes], stop_signal: signal.Signals, *, patience_seconds: float) -> int:
+def stop(process: subprocess.Popen[Any], stop_signal: signal.Signals, *, patience_seconds: float) -> int:
     """Ask the process to stop, and kill it where it doesn't in time. Returns its exit status."""
     if process.poll() is None:
         process.send_signal(stop_signal)
     return await_end(process, patience_seconds=patience_seconds)
 
 
-def await_end(process: subprocess.Popen[bytes], *, patience_seconds: float) -> int:
+def await_end(process: subprocess.Popen[Any], *, patience_seconds: float) -> int:
     """Wait until a process that was asked to stop has ended, and kill it where that takes too long."""
     try:
         return process.wait(patience_seconds)
