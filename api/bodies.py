@@ -35,9 +35,9 @@ async def read(request: Request, *, max_bytes: int) -> Body:
     data = bytearray()
     try:
         async for piece in request.stream():
-            data += piece
-            if len(data) > max_bytes:
+            if len(data) + len(piece) > max_bytes:
                 raise encodings.too_large(max_bytes)
+            data += piece
     except ClientDisconnect:
         raise Refused("body_incomplete", "the connection closed before the body had ended", status=400) from None
     return Body(bytes(data), encoding, max_bytes)

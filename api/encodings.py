@@ -12,8 +12,8 @@ from core.errors import Refused
 
 MAX_FRAMES = 10_000  # gzip members or zstd frames in one body: empty ones cost time and carry nothing
 MAX_WINDOW_BYTES = 8 << 20  # what RFC 9659 allows a zstd content encoding to ask of its reader
-_GZIP_STEP_BYTES = 16 << 10  # grows at most 1,032 times: 16 MiB
-_ZSTD_STEP_BYTES = 512  # four bytes can stand for a block of 128 KiB: 16 MiB
+_GZIP_STEP_BYTES = 4 << 10  # grows at most 1,032 times: 4 MiB
+_ZSTD_STEP_BYTES = 256  # four bytes can stand for a block of 128 KiB: 8 MiB
 _GZIP_WBITS = 31  # zlib's way to say: a gzip header and nothing else
 
 
@@ -45,9 +45,9 @@ def open_body(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
     opened = bytearray()
     try:
         for piece in _OPENERS[encoding](body):
-            opened += piece
-            if len(opened) > max_bytes:
+            if len(opened) + len(piece) > max_bytes:
                 raise too_large(max_bytes, "once it is decompressed")
+            opened += piece
     except (zlib.error, zstandard.ZstdError, EOFError) as error:
         raise Refused("invalid_encoding", f"the body is not valid {encoding}: {error}", status=400) from None
     return bytes(opened)

@@ -19,11 +19,11 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._app = app
+        self.app = app
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, answer what is open, stop."""
-        self._app.state.process.stop_waiting()
+        self.app.state.process.stop_waiting()
         await super().shutdown(sockets)
 
 

@@ -43,8 +43,9 @@ async def until_ended(process: Process, request: Request, job: Job, seconds: flo
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(min(deadline, asyncio.get_running_loop().time() + pause)):
                         await event.wait()
-                ended = await run_in_threadpool(_ended, process, job, is_told=event.is_set())
-                if ended is not None or event.is_set() or asyncio.get_running_loop().time() >= deadline:
+                is_told = event.is_set()  # looked at once: a notice that comes while we read needs another read
+                ended = await run_in_threadpool(_ended, process, job, is_told=is_told)
+                if ended is not None or is_told or asyncio.get_running_loop().time() >= deadline:
                     return ended
     raise AssertionError("the loop above has no end of its own")
 

@@ -72,8 +72,8 @@ def api_settings(ledger_url, valkey_url):
 
 
 @contextmanager
-def serving(settings):
-    """A served front end; its address."""
+def serve(settings, found=None):
+    """A served front end; its address. ``found`` gets its ``Process``."""
     server = server_for(settings)
     thread = threading.Thread(target=server.run, name="front end")
     thread.start()
@@ -82,6 +82,8 @@ def serving(settings):
         while not server.started:
             assert time.monotonic() < deadline, "the server did not start"
             time.sleep(0.01)
+        if found is not None:
+            found.append(server.app.state.process)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
@@ -90,10 +92,28 @@ def serving(settings):
 
 
 @pytest.fixture(scope="session")
-def api_url(api_settings):
+def serving():
+    """Serve another front end, with its own settings, for the length of a block."""
+    return serve
+
+
+@pytest.fixture(scope="session")
+def _served(api_settings):
+    found = []
+    with serve(api_settings, found) as url:
+        yield url, found[0]
+
+
+@pytest.fixture(scope="session")
+def api_url(_served):
     """The address of the served front end."""
-    with serving(api_settings) as url:
-        yield url
+    return _served[0]
+
+
+@pytest.fixture
+def front_end(_served):
+    """What the front end's process holds."""
+    return _served[1]
 
 
 @pytest.fixture
@@ -214,6 +234,33 @@ def scorer(ledger, valkey_url):
     stop.set()
     thread.join(20)
     client.close()
+
+
+@pytest.fixture
+def copies_of_results(ledger):
+    """Give an ended job of one full chunk many more chunks with the same results."""
+
+    def copies_of_results(job, *, num_chunks):
+        columns = (
+            "label_logprobs, label_offsets, prompt_tokens, cached_tokens, tokens_dropped, errors, item_ids,"
+            " item_indexes, query_nos, num_succeeded, num_failed, prompt_tokens_total, cached_tokens_total,"
+            " calibrated, revision, dtype, template_version, engine_version, epoch"
+        )
+        with ledger.begin() as connection:
+            connection.exec_driver_sql(
+                "INSERT INTO chunks (job_id, chunk_no, first_index, num_items, num_tokens_estimate, state)"
+                " SELECT job_id, n, n * 1000, num_items, 1, state FROM chunks, generate_series(1, %s) n"
+                " WHERE job_id = %s",
+                (num_chunks, job["id"]),
+            )
+            connection.exec_driver_sql(
+                f"INSERT INTO results (job_id, chunk_no, first_index, num_items, {columns})"
+                f" SELECT job_id, n, n * 1000, num_items, {columns} FROM results, generate_series(1, %s) n"
+                " WHERE job_id = %s",
+                (num_chunks, job["id"]),
+            )
+
+    return copies_of_results
 
 
 @pytest.fixture
