@@ -126,9 +126,8 @@ def _score(client: Client, job_request: dict[str, Any], console: Console) -> tup
 
 
 def _ranking(results: list[ItemResult]) -> Table:
-    table = Table(
-        "topic", *(str(place) for place in range(1, NUM_BEST + 1)), title=f"\nThe {NUM_BEST} best modules per topic"
-    )
+    places = (str(place) for place in range(1, NUM_BEST + 1))
+    table = Table("topic", *places, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for number, topic in enumerate(TOPICS):
         table.add_row(topic, *(f"{name} [dim]{probability:.2f}[/dim]" for name, probability in best(results, number)))
     return table
