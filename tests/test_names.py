@@ -12,6 +12,7 @@ PACKAGES = ("core", "store", "api", "scheduler", "worker", "kernels/label_kernel
 FOLDERS = (*PACKAGES, "worker/engine", "rankmill/embedded", "tests", "benchmarks", "docs", "docs/decisions", ".ci")
 BANNED = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "service", "services", "shard", "shards"}
 MAX_LINES = 250
+MAX_KERNEL_LINES = 350  # a kernel is one file, with its plan and its wrapper
 MAX_TEST_LINES = 400
 
 # Files that hold one noun and are longer all the same. Each with its reason; none may grow past the number here.
@@ -42,10 +43,18 @@ def test_no_module_is_named_for_nothing(path: Path) -> None:
     assert not words & BANNED
 
 
+def most_lines(path: Path) -> int:
+    name = name_of(path)
+    if name.startswith("tests/"):
+        return MAX_TEST_LINES
+    return LONGER.get(name, MAX_KERNEL_LINES if name.startswith("kernels/") else MAX_LINES)
+
+
 def test_files_stay_short_enough_to_hold_one_noun() -> None:
-    sizes = {name_of(path): (num_lines(path), MAX_LINES) for path in MODULES if path.parent.name != "versions"}
-    sizes |= {name_of(path): (num_lines(path), MAX_TEST_LINES) for path in TESTS}
-    too_long = {name: lines for name, (lines, most) in sizes.items() if lines > LONGER.get(name, most)}
+    checked = [
+        path for path in [*MODULES, *TESTS] if path.parent.name != "versions"
+    ]  # a migration is one long statement
+    too_long = {name_of(path): num_lines(path) for path in checked if num_lines(path) > most_lines(path)}
     assert not too_long, "look for the second noun in them"
 
 

@@ -13,9 +13,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import typer.main
 import yaml
 
 from core.settings import Settings
+from rankmill.cli import app
 
 ROOT = Path(__file__).parents[2]
 OURS = ("migrate", "api", "scheduler", "deliverer", "worker", "worker-cpu")
@@ -44,9 +46,7 @@ def stages() -> dict[str, list[tuple[str, str]]]:
 
 
 def commands_of_rankmill() -> set[str]:
-    typer_main = pytest.importorskip("typer.main")
-    cli = pytest.importorskip("rankmill.cli")
-    return set(typer_main.get_command(cli.app).commands)
+    return set(typer.main.get_command(app).commands)
 
 
 def targets() -> set[str]:
