@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import threading
 import time
-import zlib
 from contextlib import contextmanager
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -18,6 +16,7 @@ import psycopg
 import pytest
 import redis
 from api_limits import MAX_BODY_BYTES, MAX_ITEM_BYTES, MAX_ITEMS, PREFIX
+from fake_scoring import score_chunk
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
@@ -26,9 +25,8 @@ from api.server import server_for
 from core.chunks import ChunkKey
 from core.model_cards import ModelCard
 from core.queues import small_queue
-from core.results import ChunkResults, Evidence
 from core.settings import Settings
-from store import chunks, jobs, model_cards, notices
+from store import jobs, model_cards, notices
 from store.clients import DEFAULT_CLIENT_ID
 from store.database import Database
 
@@ -68,6 +66,7 @@ def api_settings(ledger_url, valkey_url):
         max_body_bytes=MAX_BODY_BYTES,
         max_item_bytes=MAX_ITEM_BYTES,
         max_items=MAX_ITEMS,
+        small_lane_per_client=100_000,  # other tests leave their jobs open
     )
 
 
@@ -157,42 +156,6 @@ def num_rows(ledger):
             return {table: connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() for table in TABLES}
 
     return num_rows
-
-
-def fake_score(content):
-    """The fake model's rule: the first label's probability."""
-    return zlib.crc32(content if isinstance(content, bytes) else content.encode()) / 2**32
-
-
-def score_chunk(database, key, *, owner="scorer", failing=()):
-    """Claim, score by the fake model's rule with no query, save and end, as a worker does."""
-    with database.begin() as connection:
-        claim = chunks.claim(connection, key, owner=owner, lease_seconds=30)
-        if claim is None:
-            return
-        payload = chunks.load(connection, key).payload
-    scores = [fake_score(content) for content in payload.contents]
-    failed = [claim.first_index + place in failing for place in range(claim.num_items)]
-    with database.begin() as connection:
-        chunks.save(
-            connection,
-            claim,
-            ChunkResults(
-                num_items=claim.num_items,
-                label_logprobs=[
-                    math.nan if fails else math.log(max(p, 1e-9))
-                    for score, fails in zip(scores, failed, strict=True)
-                    for p in (score, 1 - score)
-                ],
-                prompt_tokens=[0 if fails else 1 for fails in failed],
-                errors=["non_finite_score" if fails else None for fails in failed] if any(failed) else None,
-                item_ids=payload.ids,
-                evidence=Evidence("1", "float32", "1"),
-            ),
-            owner=owner,
-        )
-    with database.begin() as connection:
-        jobs.end(connection, key.job_id)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import math
 
 import psutil
 import pytest
-from conftest import fake_score
+from fake_scoring import fake_score
 
 NDJSON = {"Accept": "application/x-ndjson"}
 

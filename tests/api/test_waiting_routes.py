@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 from api_limits import PREFIX
-from conftest import fake_score
+from fake_scoring import fake_score
 
 from api import waiting as api_waiting
 from core.queues import small_queue

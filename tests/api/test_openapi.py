@@ -1,0 +1,137 @@
+"""The OpenAPI document: its examples are posted, and what comes back is checked against its schemas."""
+
+from __future__ import annotations
+
+import pytest
+from api_schemas import references, resolve, violations
+
+from api import examples
+from store import workers
+from store.workers import WorkerInfo
+
+METHODS = {"get", "post", "put", "patch", "delete"}
+
+
+@pytest.fixture
+def document(api):
+    answer = api.get("/openapi.json")
+    assert answer.status_code == 200
+    return answer.json()
+
+
+@pytest.fixture
+def documented(document):
+    """Check an answer against the document, and hand on its JSON."""
+
+    def documented(answer, route):
+        operation = document["paths"][route][answer.request.method.lower()]
+        kinds = operation["responses"][str(answer.status_code)].get("content")
+        if kinds is None:
+            assert not answer.content
+            return None
+        schema = kinds[answer.headers["content-type"]]["schema"]
+        assert not list(violations(answer.json(), schema, document))
+        return answer.json()
+
+    return documented
+
+
+def operations(document):
+    return [
+        (f"{method.upper()} {path}", operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        if method in METHODS
+    ]
+
+
+def test_every_reference_leads_to_a_schema(document):
+    found = set(references(document))
+    assert len(found) > 10
+    for reference in found:
+        assert resolve(reference, document)
+
+
+def test_every_route_is_documented_with_its_problems(document):
+    names = {name for name, _ in operations(document)}
+    assert names == {
+        "POST /v1/jobs",
+        "GET /v1/jobs",
+        "GET /v1/jobs/{job_id}",
+        "DELETE /v1/jobs/{job_id}",
+        "POST /v1/jobs/{job_id}/cancel",
+        "GET /v1/jobs/{job_id}/results",
+        "GET /v1/models",
+        "GET /v1/workers",
+        "GET /livez",
+        "GET /readyz",
+    }
+    for name, operation in operations(document):
+        assert operation["summary"], name
+        if name == "GET /livez":
+            continue
+        problems = {
+            status
+            for status, answer in operation["responses"].items()
+            if "application/problem+json" in answer.get("content", {})
+        }
+        assert "503" in problems, name
+        assert {status for status in operation["responses"] if status >= "400"} == problems, name
+
+
+def test_every_field_of_a_job_is_described(document):
+    for field in document["components"]["schemas"]["JobRequest"]["properties"].values():
+        assert field["description"]
+
+
+def test_limits_of_ids_and_metadata_are_in_the_document(document):
+    schemas = document["components"]["schemas"]
+    assert schemas["Item"]["properties"]["id"]["maxLength"] == 512
+    assert schemas["JobRequest"]["properties"]["metadata"]["maxProperties"] == 16
+    assert schemas["JobRequest"]["properties"]["labels"]["maxItems"] == 128
+
+
+@pytest.mark.parametrize("name", examples.JOBS)
+def test_an_example_can_be_posted_and_is_valid_by_the_document(name, api, document, documented):
+    content = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
+    example = content["examples"][name]["value"]
+    assert not list(violations(example, content["schema"], document))
+    assert documented(api.post("/v1/jobs", json=example), "/v1/jobs")["status"] == "queued"
+
+
+def test_what_every_route_answers_is_what_the_document_says(api, submit, score, scorer, ledger, documented):
+    with ledger.begin() as connection:
+        workers.register(connection, WorkerInfo("one", "host", 1, "fake", 16, "ready"))
+    job = submit([{"id": "x", "text": "a"}, "b"])
+    score(job, failing={1})
+    waited = api.post("/v1/jobs", json={"items": ["a"]}, headers={"Prefer": "wait=10"})
+    assert documented(waited, "/v1/jobs")["results"]
+    assert documented(api.get("/v1/jobs"), "/v1/jobs")["items"]
+    one = api.get(job["links"]["self"])
+    documented(one, "/v1/jobs/{job_id}")
+    documented(api.get(job["links"]["self"], headers={"If-None-Match": one.headers["etag"]}), "/v1/jobs/{job_id}")
+    assert len(documented(api.get(job["links"]["results"]), "/v1/jobs/{job_id}/results")["items"]) == 2
+    documented(api.post(job["links"]["cancel"]), "/v1/jobs/{job_id}/cancel")
+    documented(api.delete(job["links"]["self"]), "/v1/jobs/{job_id}")
+    assert documented(api.get("/v1/models"), "/v1/models")["items"]
+    assert documented(api.get("/v1/workers"), "/v1/workers")["items"]
+    documented(api.get("/livez"), "/livez")
+    documented(api.get("/readyz"), "/readyz")
+
+
+def test_problems_of_every_kind_are_what_the_document_says(api, submit, documented):
+    job = submit()
+    json = {"Content-Type": "application/json"}
+    for status, answer, route in (
+        (400, api.post("/v1/jobs", content=b"{", headers=json), "/v1/jobs"),
+        (413, api.post("/v1/jobs", content=b" " * (2 << 20), headers=json), "/v1/jobs"),
+        (415, api.post("/v1/jobs", content=b"{}"), "/v1/jobs"),
+        (422, api.post("/v1/jobs", json={"items": [{"text": 3}]}), "/v1/jobs"),
+        (400, api.get("/v1/jobs?cursor=x"), "/v1/jobs"),
+        (422, api.get("/v1/jobs?limit=0"), "/v1/jobs"),
+        (404, api.get("/v1/jobs/x"), "/v1/jobs/{job_id}"),
+        (404, api.get("/v1/jobs/x/results"), "/v1/jobs/{job_id}/results"),
+        (422, api.get(f"{job['links']['results']}?order=score"), "/v1/jobs/{job_id}/results"),
+        (409, api.delete(job["links"]["self"]), "/v1/jobs/{job_id}"),
+    ):
+        assert documented(answer, route)["status"] == status
