@@ -15,6 +15,8 @@ from store import chunks, workers
 from store.database import Database
 from worker.leases import Leases
 
+RETRY_SECONDS = 1.0  # after a beat that Postgres did not hear
+
 log = structlog.get_logger()
 
 
@@ -84,13 +86,18 @@ class Heartbeat:
         while not self._stopped.wait(max(0.0, min(due_at) - time.monotonic())):
             for number, (beat, every_seconds) in enumerate(beats):
                 if due_at[number] <= time.monotonic():
-                    self._try(beat)
-                    due_at[number] = time.monotonic() + every_seconds
+                    is_done = self._try(beat)
+                    due_at[number] = time.monotonic() + (
+                        every_seconds if is_done else min(every_seconds, RETRY_SECONDS)
+                    )
 
-    def _try(self, beat: Callable[[], None]) -> None:
+    def _try(self, beat: Callable[[], None]) -> bool:
         try:
             beat()
         except NotReady as error:
             log.warning("heartbeat missed", reason=str(error))
+            return False
         except Exception:
             log.exception("heartbeat failed")  # a bug here must not let every lease of the process lapse
+            return False
+        return True

@@ -33,10 +33,10 @@ class Leases:
         """Whether we still believe so; only the fence in the ledger knows."""
         return self._claims.get(claim.key) == claim
 
-    def stays_ours(self, claim: Claim, *, seconds: float) -> bool:
-        """Wait so long; False as soon as the claim is not ours."""
+    def wait_while_ours(self, claim: Claim, *, seconds: float) -> None:
+        """Wait so long, or until the claim is not ours any more."""
         with self._changed:
-            return not self._changed.wait_for(lambda: not self.is_ours(claim), timeout=seconds)
+            self._changed.wait_for(lambda: not self.is_ours(claim), timeout=seconds)
 
     def held(self) -> list[Claim]:
         """All of them now."""

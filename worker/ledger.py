@@ -45,23 +45,16 @@ class Ledger:
             return chunks.load(connection, claim.key)
 
     def save(self, claim: Claim, results: ChunkResults) -> bool:
-        """Save and let go; False where the fence refused. While Postgres is away, wait: the GPU's work is done.
+        """Save and let go; False where the chunk is somebody else's, or over. While Postgres is away, wait for it.
 
-        A connection that breaks during COMMIT leaves us ignorant. The repeated save is then refused by our own
-        success, so a refusal after a broken try counts as saved: the end that follows it is harmless.
+        A refused chunk may be nobody's: its claim was lost in a crash of Postgres, or its lease ran out. The work is
+        still good then, and is saved under a new claim. A connection that breaks during COMMIT leaves us ignorant: a
+        refusal after a broken try counts as saved, since the end that follows is harmless.
         """
-        for num_failures, pause in enumerate(pauses()):
-            try:
-                with self.database.begin() as connection:
-                    is_saved = chunks.save(connection, claim, results, owner=self.owner)
-            except NotReady as error:
-                log.warning("save waits", job_id=str(claim.key.job_id), chunk_no=claim.key.chunk_no, reason=str(error))
-                if not self.leases.stays_ours(claim, seconds=pause):
-                    break
-            else:
-                self.leases.let_go(claim)
-                return is_saved or num_failures > 0
-        return False
+        is_saved, was_broken = self._save_while_ours(claim, results)
+        if not is_saved and (again := self.claim(claim.key)) is not None:
+            is_saved, _ = self._save_while_ours(again, results)
+        return is_saved or was_broken
 
     def end(self, job_id: UUID) -> None:
         """End the job if this was its last chunk. What fails here is done by the scheduler's sweep."""
@@ -85,6 +78,22 @@ class Ledger:
                 chunks.release(connection, ours, owner=self.owner)
         except NotReady as error:
             log.warning("leases are left to run out", num_leases=len(ours), reason=str(error))
+
+    def _save_while_ours(self, claim: Claim, results: ChunkResults) -> tuple[bool, bool]:
+        """Whether it is saved, and whether any try broke."""
+        for num_broken, pause in enumerate(pauses()):
+            if not self.leases.is_ours(claim):
+                return False, num_broken > 0
+            try:
+                with self.database.begin() as connection:
+                    is_saved = chunks.save(connection, claim, results, owner=self.owner)
+            except NotReady as error:
+                log.warning("save waits", job_id=str(claim.key.job_id), chunk_no=claim.key.chunk_no, reason=str(error))
+                self.leases.wait_while_ours(claim, seconds=pause)
+            else:
+                self.leases.let_go(claim)
+                return is_saved, num_broken > 0
+        raise AssertionError("pauses never end")
 
     def _announce(self, job_id: UUID) -> None:
         try:

@@ -43,14 +43,28 @@ BATCH_DELAY_MILLISECONDS = 250  # of some 1,000 items: else the fake model is to
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    """A client of a running stack with the fake model."""
+def stack(tmp_path_factory):
+    """A running stack with the fake model: its address, and its supervisor."""
     environment = {"RANKMILL_FAKE_DELAY": str(BATCH_DELAY_MILLISECONDS)}
-    with (
-        running_up(tmp_path_factory.mktemp("up"), model="fake", environment=environment) as (url, _),
-        Client(url) as client,
-    ):
+    with running_up(tmp_path_factory.mktemp("up"), model="fake", environment=environment) as (url, supervisor):
+        yield url, psutil.Process(supervisor.pid)
+
+
+@pytest.fixture
+def client(stack):
+    with Client(stack[0]) as client:
         yield client
+
+
+@pytest.fixture
+def kill_server(stack):
+    """Kill one of the stack's servers; it is started again."""
+
+    def run(name):
+        (server,) = [child for child in stack[1].children() if name in child.name()]
+        kill(server)
+
+    return run
 
 
 def make_jobs(num_items, *, seed):
@@ -132,6 +146,16 @@ def test_every_item_of_ten_jobs_gets_its_own_score_in_order(client):
 
 def test_killing_the_engine_twice_in_the_middle_changes_nothing(client):
     run_load(client, 10_000, seed=2, in_the_middle=(kill_engine, kill_engine))
+
+
+@pytest.mark.faults
+def test_killing_valkey_in_the_middle_loses_nothing_and_costs_little(client, kill_server):
+    assert run_load(client, 20_000, seed=5, in_the_middle=(lambda _: kill_server("valkey"),)) < 60
+
+
+@pytest.mark.faults
+def test_killing_postgres_in_the_middle_loses_nothing_and_costs_little(client, kill_server):
+    assert run_load(client, 20_000, seed=6, in_the_middle=(lambda _: kill_server("postgres"),)) < 60
 
 
 @pytest.mark.faults

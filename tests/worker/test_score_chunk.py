@@ -134,16 +134,41 @@ def test_the_results_of_a_lost_lease_are_discarded_and_the_later_claim_wins(
         assert connection.execute(text("SELECT epoch FROM results")).scalars().all() == [2]
 
 
-def test_a_claim_that_the_heartbeat_found_lost_is_not_even_saved_when_postgres_is_away(submit, ledger, monkeypatch):
+def test_the_save_of_a_claim_that_the_heartbeat_found_lost_is_not_even_tried(
+    submit, make_ledger, scorer, batcher, database, monkeypatch, chunk_row
+):
     (key,) = submit(["x"])
-    claim = ledger.claim(key)
-    ledger.leases.let_go(claim)
+    ledger, other = make_ledger("a"), make_ledger("b")
 
-    def away(*_, **__):
-        raise NotReady("away")
+    def lose_the_lease():
+        expire_lease(database, key)
+        other.claim(key)
+        ledger.leases.let_go(ledger.leases.held()[0])
 
-    monkeypatch.setattr(chunks, "save", away)
-    assert ledger.save(claim, None) is False
+    batcher.before_scoring = lose_the_lease
+    monkeypatch.setattr(chunks, "save", lambda *_, **__: pytest.fail("it was tried"))
+    run_chunk(key, ledger, scorer)
+    assert chunk_row(key).lease_owner == "b"
+
+
+@pytest.mark.parametrize("how", ["the claim was lost in a crash", "the lease ran out"])
+def test_work_on_a_chunk_that_is_nobodys_any_more_is_still_good(
+    submit, ledger, scorer, batcher, database, read_job, how
+):
+    (key,) = submit(["x"])
+
+    def lose_the_lease():
+        with database.begin() as connection:
+            connection.execute(
+                text("UPDATE chunks SET state = 'pending', epoch = :epoch, lease_owner = NULL, lease_until = NULL"),
+                {"epoch": 0 if how == "the claim was lost in a crash" else 1},
+            )
+
+    batcher.before_scoring = lose_the_lease
+    run_chunk(key, ledger, scorer)
+    assert read_job(key.job_id).state is JobState.COMPLETED
+    assert len(batcher.asked) == 1
+    assert ledger.leases.held() == []
 
 
 def test_a_save_waits_until_postgres_is_back(submit, ledger, scorer, read_job, monkeypatch):
