@@ -12,6 +12,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Beat = Annotated[float, Field(gt=0, le=10)]  # what must beat faster than Postgres or the scheduler lose patience
 Count = Annotated[int, Field(ge=1)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
@@ -65,13 +66,13 @@ class Settings(BaseSettings):
         120, description="No progress for this long: the watchdog restarts the engine."
     )
     stop_seconds: Seconds = Field(10, description="A warm stop takes at most this long.")
-    heartbeat_seconds: Seconds = Field(5, description="How often a worker says that it lives.")
+    heartbeat_seconds: Beat = Field(5, description="How often a worker says that it lives.")
 
     # the scheduler
     hint_ttl_seconds: Seconds = Field(60, description="A hint that led to no claim for this long counts as lost.")
-    busy_poll_seconds: Seconds = Field(0.05, description="The scheduler's beat while bulk chunks wait.")
-    idle_poll_seconds: Seconds = Field(5, description="The scheduler's beat while nothing waits (NOTIFY wakes it).")
-    sweep_seconds: Seconds = Field(5, description="How often expired leases, deadlines and deliveries are swept.")
+    busy_poll_seconds: Beat = Field(0.05, description="The scheduler's beat while bulk chunks wait.")
+    idle_poll_seconds: Beat = Field(5, description="The scheduler's beat while nothing waits (NOTIFY wakes it).")
+    sweep_seconds: Beat = Field(5, description="How often expired leases, deadlines and deliveries are swept.")
     receiving_timeout_seconds: Seconds = Field(300, description="A `receiving` job untouched for this long fails.")
     small_lane_per_client: Count = Field(64, description="Small chunks of a client hinted at submit at a time.")
     retention_days: Annotated[int, Field(ge=1, le=3_650)] = Field(30, description="How long ended jobs are kept.")

@@ -32,22 +32,29 @@ _LOAD = text("""
       FROM jobs j JOIN chunk_inputs i ON i.job_id = j.id AND i.chunk_no = :chunk_no WHERE j.id = :job_id
 """)
 
-_RENEW = text("""
-    UPDATE chunks c SET lease_until = now() + make_interval(secs => :lease_seconds)
-      FROM unnest(CAST(:job_ids AS uuid[]), CAST(:chunk_nos AS int[]), CAST(:epochs AS int[]))
-           AS mine (job_id, chunk_no, epoch)
-     WHERE c.job_id = mine.job_id AND c.chunk_no = mine.chunk_no AND c.epoch = mine.epoch
-       AND c.state = 'leased' AND c.lease_owner = :owner
-    RETURNING c.job_id, c.chunk_no
-""")
+# Several chunks are locked in one order, here as in a cancel: two that wait for each other would deadlock.
+_MINE = """
+    mine AS (
+        SELECT c.job_id, c.chunk_no
+          FROM chunks c JOIN unnest(CAST(:job_ids AS uuid[]), CAST(:chunk_nos AS int[]), CAST(:epochs AS int[]))
+                             AS held (job_id, chunk_no, epoch)
+                          ON c.job_id = held.job_id AND c.chunk_no = held.chunk_no AND c.epoch = held.epoch
+         WHERE c.state = 'leased' AND c.lease_owner = :owner
+         ORDER BY c.job_id, c.chunk_no FOR UPDATE OF c)
+"""
 
-_RELEASE = text("""
+_RENEW = text(f"""
+    WITH {_MINE}
+    UPDATE chunks c SET lease_until = now() + make_interval(secs => :lease_seconds)
+      FROM mine WHERE c.job_id = mine.job_id AND c.chunk_no = mine.chunk_no
+    RETURNING c.job_id, c.chunk_no
+""")  # noqa: S608 - its parts are constants of ours
+
+_RELEASE = text(f"""
+    WITH {_MINE}
     UPDATE chunks c SET state = 'pending', lease_owner = NULL, lease_until = NULL, hinted_at = NULL, hinted_to = NULL
-      FROM unnest(CAST(:job_ids AS uuid[]), CAST(:chunk_nos AS int[]), CAST(:epochs AS int[]))
-           AS mine (job_id, chunk_no, epoch)
-     WHERE c.job_id = mine.job_id AND c.chunk_no = mine.chunk_no AND c.epoch = mine.epoch
-       AND c.state = 'leased' AND c.lease_owner = :owner
-""")
+      FROM mine WHERE c.job_id = mine.job_id AND c.chunk_no = mine.chunk_no
+""")  # noqa: S608
 
 # The fence comes first and the insert depends on it. Inputs go with the save, unless something may need them again.
 _SAVE = text("""

@@ -38,8 +38,10 @@ _COMPLETE = text(f"""
 """)  # noqa: S608 - its parts are constants of ours
 
 _DROP_CHUNKS = text("""
-    UPDATE chunks SET state = 'dropped', lease_owner = NULL, lease_until = NULL
-     WHERE job_id = :job_id AND state IN ('pending', 'leased')
+    WITH open AS (SELECT chunk_no FROM chunks WHERE job_id = :job_id AND state IN ('pending', 'leased')
+                   ORDER BY chunk_no FOR UPDATE)
+    UPDATE chunks c SET state = 'dropped', lease_owner = NULL, lease_until = NULL
+      FROM open WHERE c.job_id = :job_id AND c.chunk_no = open.chunk_no
 """)
 
 _END = text(f"""

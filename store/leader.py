@@ -55,20 +55,29 @@ class Leader:
 
 @contextmanager
 def try_to_lead(database: Database) -> Iterator[Leader | None]:
-    """A leader, or None where another process leads."""
-    with database.engine.connect() as connection:
-        try:
-            with connection.begin():
-                leads = connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": LOCK_KEY}).scalar()
-                if leads:
-                    for name in ("idle_session_timeout", "idle_in_transaction_session_timeout"):
-                        connection.execute(
-                            text("SELECT set_config(:name, :value, false)"),
-                            {"name": name, "value": f"{SILENCE_SECONDS}s"},
-                        )
-                    connection.execute(text(f"LISTEN {WORK_CHANNEL}"))
-            yield Leader(connection) if leads else None
-        except DBAPIError as error:
-            raise NotReady(f"Postgres is away: {error.orig}") from error
-        finally:
-            connection.invalidate()  # never back to the pool: the lock and the settings end with the session
+    """A leader, or None where another process leads. Raises NotReady when Postgres is away."""
+    try:
+        connection = database.engine.connect()
+    except DBAPIError as error:
+        raise NotReady(f"Postgres is away: {error.orig}") from error
+    try:
+        yield Leader(connection) if _take_lead(connection) else None
+    finally:
+        connection.invalidate()  # never back to the pool: the lock and the settings end with the session
+        connection.close()
+
+
+def _take_lead(connection: Connection) -> bool:
+    try:
+        with connection.begin():
+            leads = connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": LOCK_KEY}).scalar()
+            if leads:
+                for name in ("idle_session_timeout", "idle_in_transaction_session_timeout"):
+                    connection.execute(
+                        text("SELECT set_config(:name, :value, false)"),
+                        {"name": name, "value": f"{SILENCE_SECONDS}s"},
+                    )
+                connection.execute(text(f"LISTEN {WORK_CHANNEL}"))
+    except DBAPIError as error:
+        raise NotReady(f"Postgres is away: {error.orig}") from error
+    return bool(leads)

@@ -47,12 +47,18 @@ _NEEDED = text(f"""
                AS due_deliveries
 """)  # noqa: S608 - its parts are constants of ours
 
+# A sweep never waits for a row that somebody else has: they are at work on it.
 _REOPEN = text(f"""
-    UPDATE chunks SET state = 'pending', lease_owner = NULL, lease_until = NULL, hinted_at = NULL, hinted_to = NULL
-     WHERE {_LEASE_EXPIRED}
+    WITH lost AS (SELECT job_id, chunk_no FROM chunks WHERE {_LEASE_EXPIRED} FOR UPDATE SKIP LOCKED)
+    UPDATE chunks c SET state = 'pending', lease_owner = NULL, lease_until = NULL, hinted_at = NULL, hinted_to = NULL
+      FROM lost WHERE c.job_id = lost.job_id AND c.chunk_no = lost.chunk_no
 """)  # noqa: S608
 
-_FORGET = text(f"UPDATE chunks c SET hinted_at = NULL, hinted_to = NULL WHERE {_HINT_LOST}")  # noqa: S608
+_FORGET = text(f"""
+    WITH lost AS (SELECT c.job_id, c.chunk_no FROM chunks c WHERE {_HINT_LOST} FOR UPDATE SKIP LOCKED)
+    UPDATE chunks c SET hinted_at = NULL, hinted_to = NULL
+      FROM lost WHERE c.job_id = lost.job_id AND c.chunk_no = lost.chunk_no
+""")  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)

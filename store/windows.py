@@ -57,10 +57,14 @@ _WAITING_SMALL = text(f"""
 """)  # noqa: S608
 
 _MARK = text("""
+    WITH picked AS (
+        SELECT c.job_id, c.chunk_no, wanted.owner
+          FROM chunks c JOIN unnest(CAST(:job_ids AS uuid[]), CAST(:chunk_nos AS int[]), CAST(:owners AS text[]))
+                             AS wanted (job_id, chunk_no, owner)
+                          ON c.job_id = wanted.job_id AND c.chunk_no = wanted.chunk_no
+         WHERE c.state = 'pending' AND c.hinted_at IS NULL FOR UPDATE OF c SKIP LOCKED)
     UPDATE chunks c SET hinted_at = now(), hinted_to = picked.owner
-      FROM unnest(CAST(:job_ids AS uuid[]), CAST(:chunk_nos AS int[]), CAST(:owners AS text[]))
-           AS picked (job_id, chunk_no, owner)
-     WHERE c.job_id = picked.job_id AND c.chunk_no = picked.chunk_no AND c.state = 'pending' AND c.hinted_at IS NULL
+      FROM picked WHERE c.job_id = picked.job_id AND c.chunk_no = picked.chunk_no
     RETURNING c.job_id, c.chunk_no
 """)
 

@@ -17,7 +17,7 @@ def hinted_to(database):
         rows = connection.execute(
             text("SELECT hinted_to, count(*) FROM chunks WHERE hinted_at IS NOT NULL GROUP BY 1 ORDER BY 1")
         )
-        return dict(rows)
+        return dict(map(tuple, rows))
 
 
 def other_client(database, number):

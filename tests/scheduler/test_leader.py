@@ -55,6 +55,13 @@ def test_postgres_ends_the_session_of_a_leader_that_falls_silent(database):
         assert connection.execute(text("SHOW idle_in_transaction_session_timeout")).scalar() == "15s"
 
 
+def test_postgres_away_is_said_as_such():
+    away = Database("postgresql://nobody@127.0.0.1:1/none", pool_size=1)
+    with pytest.raises(NotReady, match="Postgres is away"), try_to_lead(away):
+        pass
+    away.dispose()
+
+
 def test_news_of_work_wakes_the_leader(database, standby):
     with try_to_lead(database) as leader:
         with standby.begin() as connection:

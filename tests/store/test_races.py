@@ -152,6 +152,30 @@ def test_a_renewal_keeps_only_what_is_still_ours(database, create, claim):
         assert chunks.renew(connection, [kept, lost], owner="a", lease_seconds=30) == {kept.key}
 
 
+def test_renewals_in_any_order_beside_cancels_meet_no_deadlock(database, create, claim):
+    errors = []
+    for _ in range(5):
+        job = create(40, chunk_items=1)
+        held = [claim(job, number) for number in range(40)]
+
+        def renew(claims):
+            try:
+                for _ in range(5):
+                    with database.begin() as connection:
+                        chunks.renew(connection, claims, owner="a", lease_seconds=30)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the test names it
+                errors.append(error)
+
+        threads = [
+            threading.Thread(target=renew, args=(order,)) for order in (held[::-1], held, held[::-2] + held[::2])
+        ]
+        [thread.start() for thread in threads]
+        with database.begin() as connection:
+            jobs.cancel(connection, job.id, client_id=None)
+        [thread.join() for thread in threads]
+    assert errors == []
+
+
 def test_eight_writers_over_shuffled_chunks_of_one_job_meet_no_deadlock(database, create, save, read):
     job = create(64, chunk_items=1)
     errors = []
