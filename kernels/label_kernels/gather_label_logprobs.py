@@ -5,7 +5,8 @@ Shapes: B = rows, V = vocabulary, L = labels of the row with the most, S = slice
 Per row, with slice maxima m_s and sums z_s = sum_j exp(x_j - m_s):
     m = max_s m_s,   z = sum_s z_s exp(m_s - m),   out_l = (x_l - m) - log z
 The first kernel gives every (row, slice) a program, so that few rows fill the chip too; the second adds the slices up
-in one fixed order, so the same logits give the same bits.
+in one fixed order, so the same logits give the same bits. Where the chip can, the second starts while the first runs
+(programmatic dependent launch) and waits for it only where it needs its sums.
 """
 
 from __future__ import annotations
@@ -13,18 +14,32 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from label_kernels.tuned import tuned_for
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _slice_sums(  # type: ignore[no-untyped-def]
-    logits_ptr, max_ptr, sum_ptr, num_columns, row_stride, num_slices, BLOCK: tl.constexpr
+    logits_ptr,
+    max_ptr,
+    sum_ptr,
+    num_columns,
+    row_stride,
+    num_slices,
+    BLOCK: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
+    if OVERLAP:
+        gdc_launch_dependents()
     row = tl.program_id(0).to(tl.int64)
     slice_no = tl.program_id(1)
     column = slice_no * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(logits_ptr + row * row_stride + column, mask=column < num_columns, other=-float("inf")).to(tl.float32)
+    x_ptr = logits_ptr + row * row_stride + column
+    if (slice_no + 1) * BLOCK <= num_columns:  # without a mask the loads are 16 bytes wide
+        x = tl.load(x_ptr).to(tl.float32)
+    else:
+        x = tl.load(x_ptr, mask=column < num_columns, other=-float("inf")).to(tl.float32)
     m = tl.max(x, 0)
     # A slice of nothing but -inf adds nothing; subtracting its own maximum would make NaN of it.
     z = tl.sum(tl.exp(x - tl.where(m == -float("inf"), 0.0, m)), 0)
@@ -45,19 +60,22 @@ def _gather(  # type: ignore[no-untyped-def]
     num_labels,
     SLICES: tl.constexpr,
     LABELS: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
+    label = tl.arange(0, LABELS)
+    column = tl.load(ids_ptr + row * num_labels + label, mask=label < num_labels, other=-1)
+    is_column = (column >= 0) & (column < num_columns)
+    x = tl.load(logits_ptr + row * row_stride + column, mask=is_column, other=float("nan")).to(tl.float32)
+
+    if OVERLAP:
+        gdc_wait()
     slice_no = tl.arange(0, SLICES)
     is_slice = slice_no < num_slices
     m_s = tl.load(max_ptr + row * num_slices + slice_no, mask=is_slice, other=-float("inf"))
     z_s = tl.load(sum_ptr + row * num_slices + slice_no, mask=is_slice, other=0.0)
     m = tl.max(m_s, 0)
     z = tl.sum(z_s * tl.exp(m_s - m), 0)
-
-    label = tl.arange(0, LABELS)
-    column = tl.load(ids_ptr + row * num_labels + label, mask=label < num_labels, other=-1)
-    is_column = (column >= 0) & (column < num_columns)
-    x = tl.load(logits_ptr + row * row_stride + column, mask=is_column, other=float("nan")).to(tl.float32)
     tl.store(out_ptr + row * num_labels + label, (x - m) - tl.log(z), mask=label < num_labels)
 
 
@@ -77,12 +95,20 @@ def gather_label_logprobs(
         out_BL = torch.empty(num_rows, num_labels, dtype=torch.float32, device=logits_BV.device)
     if out_BL.numel() == 0:
         return out_BL
-    tuned = tuned_for(logits_BV.device).gather
-    num_slices = triton.cdiv(num_columns, tuned.block)
+    tuned = tuned_for(logits_BV.device)
+    num_slices = triton.cdiv(num_columns, tuned.gather.block)
     sums = torch.empty(2, num_rows, num_slices, dtype=torch.float32, device=logits_BV.device)
     row_stride = logits_BV.stride(0)
     _slice_sums[(num_rows, num_slices)](
-        logits_BV, sums[0], sums[1], num_columns, row_stride, num_slices, BLOCK=tuned.block, num_warps=tuned.num_warps
+        logits_BV,
+        sums[0],
+        sums[1],
+        num_columns,
+        row_stride,
+        num_slices,
+        BLOCK=tuned.gather.block,
+        OVERLAP=tuned.overlaps,
+        num_warps=tuned.gather.num_warps,
     )
     _gather[(num_rows,)](
         logits_BV,
@@ -96,7 +122,9 @@ def gather_label_logprobs(
         num_labels,
         SLICES=triton.next_power_of_2(num_slices),
         LABELS=triton.next_power_of_2(num_labels),
+        OVERLAP=tuned.overlaps,
         num_warps=1,
+        launch_pdl=tuned.overlaps,
     )
     return out_BL
 

@@ -5,7 +5,8 @@ Shapes: B = rows, D = hidden size, V = vocabulary, L = labels of the row with th
 The first kernel multiplies a tile of rows with one slice of the head, tile by tile, and keeps of each tile only a running
 maximum m and sum z = sum_j 2^(x_j - m) a row (online softmax, Milakov and Gimelshein 2018, in base 2); programs that
 share a slice run side by side, so the weights come from memory once. The second adds the slices up in one fixed order,
-and multiplies each row with its own labels' weights: out_l = ((x_l - m) - log2 z) / log2 e.
+and multiplies each row with its own labels' weights: out_l = ((x_l - m) - log2 z) / log2 e. Where the chip can, it does
+the latter while the first still runs (programmatic dependent launch).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from label_kernels.tuned import tuned_for
@@ -54,7 +56,10 @@ def _slice_sums(  # type: ignore[no-untyped-def]
     FLATTEN: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
+    if OVERLAP:
+        gdc_launch_dependents()
     first_row = (tl.program_id(0) % num_row_tiles) * ROWS
     slice_no = tl.program_id(0) // num_row_tiles
     first_tile = slice_no * tiles_per_slice
@@ -107,6 +112,7 @@ def _gather(  # type: ignore[no-untyped-def]
     LABELS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     label = tl.program_id(1) * LABELS + tl.arange(0, LABELS)
@@ -127,6 +133,8 @@ def _gather(  # type: ignore[no-untyped-def]
         bias = tl.load(bias_ptr + column, mask=is_column, other=0.0).to(tl.float32)
     x = _bend(tl.sum(product, 1), bias, scale, softcap, HAS_BIAS, HAS_SOFTCAP)
 
+    if OVERLAP:
+        gdc_wait()
     slice_no = tl.arange(0, SLICES)
     is_slice = slice_no < num_slices
     m_s = tl.load(max_ptr + row * num_slices + slice_no, mask=is_slice, other=-float("inf"))
@@ -163,7 +171,8 @@ def label_logprobs(
         out_BL = torch.empty(num_rows, num_labels, dtype=torch.float32, device=hidden_BD.device)
     if out_BL.numel() == 0:
         return out_BL
-    tuned = tuned_for(hidden_BD.device).head(num_rows)
+    chip = tuned_for(hidden_BD.device)
+    tuned = chip.head(num_rows)
     tile_depth = tuned.depth_bytes // hidden_BD.element_size()
     num_row_tiles = triton.cdiv(num_rows, tuned.rows)
     num_tiles = triton.cdiv(num_columns, tuned.columns)
@@ -172,7 +181,12 @@ def label_logprobs(
     sums = torch.empty(2, num_rows, num_slices, dtype=torch.float32, device=hidden_BD.device)
     log2_scale = scale * _LOG2_E if softcap is None else 2 * scale * _LOG2_E / softcap
     log2_softcap = 0.0 if softcap is None else softcap * _LOG2_E
-    options = {"D": depth, "HAS_BIAS": bias_V is not None, "HAS_SOFTCAP": softcap is not None}
+    options = {
+        "D": depth,
+        "HAS_BIAS": bias_V is not None,
+        "HAS_SOFTCAP": softcap is not None,
+        "OVERLAP": chip.overlaps,
+    }
     _slice_sums[(num_row_tiles * num_slices,)](
         TensorDescriptor.from_tensor(hidden_BD, [tuned.rows, tile_depth]),
         TensorDescriptor.from_tensor(weight_VD, [tuned.columns, tile_depth]),
@@ -215,6 +229,7 @@ def label_logprobs(
         SLICES=triton.next_power_of_2(num_slices),
         LABELS=labels,
         num_warps=4,
+        launch_pdl=chip.overlaps,
         **options,
     )
     return out_BL
