@@ -45,10 +45,7 @@ class ItemReader:
         content = self._contents.item(value, f"{field}.{name}", index)
         query, query_no = self._own_query(item, field, index)
         _check_prompt(self._query if query is None else query, content, field, index)
-        labels = self._labels.resolve(item.labels, item.label_token_ids, prefix=f"{field}.", item=index)
-        if labels is None and self._needs_labels:
-            raise _labels_required(field, index)
-        return NewItem(content, self._own_id(item, field, index), query, query_no, labels)
+        return NewItem(content, self._own_id(item, field, index), query, query_no, self._own_labels(item, field, index))
 
     def _own_query(self, item: Item, field: str, index: int) -> tuple[Content | None, int]:
         if item.query is None:
@@ -58,15 +55,23 @@ class ItemReader:
             return None, 0
         return query, self._query_nos.setdefault(query, len(self._query_nos) + 1)
 
+    def _own_labels(self, item: Item, field: str, index: int) -> list[int] | None:
+        if item.labels is not None or item.label_token_ids is not None:
+            return self._labels.resolve(item.labels, item.label_token_ids, prefix=f"{field}.", item=index)
+        if self._needs_labels:
+            raise _labels_required(field, index)
+        return None
+
     def _own_id(self, item: Item, field: str, index: int) -> str | None:
         if item.id is None:
             return None
-        texts.check(item.id, f"{field}.id", item=index)
+        id_field = f"{field}.id"
+        texts.check(item.id, id_field, item=index)
         if not 1 <= len(item.id) <= MAX_ID_CHARACTERS:
             raise Refused(
                 "item_id_length",
-                f"{field}.id has {len(item.id):,} characters; 1 to {MAX_ID_CHARACTERS} are possible",
-                field=f"{field}.id",
+                f"{id_field} has {len(item.id):,} characters; 1 to {MAX_ID_CHARACTERS} are possible",
+                field=id_field,
                 item=index,
             )
         first = self._index_of.setdefault(item.id, index)
@@ -74,7 +79,7 @@ class ItemReader:
             raise Refused(
                 "duplicate_item_id",
                 f"items[{first}] and {field} have the same id {item.id!r}",
-                field=f"{field}.id",
+                field=id_field,
                 item=index,
             )
         return item.id
