@@ -13,8 +13,8 @@ class ModelCard:
     """A served model.
 
     ``vocab_size`` counts the ids that a tokenizer can make (added tokens included, padding rows of the embedding
-    not). ``tokenizer`` says how texts become ids: ``bytes`` (the fake model: UTF-8 bytes) or ``json``, a Hugging
-    Face ``tokenizer.json`` that is published beside the card. ``default_label_token_ids`` is None where a job must
+    not). ``tokenizer`` says how texts become ids: ``bytes`` (the fake model: UTF-8 bytes), ``json`` (a Hugging
+    Face ``tokenizer.json``, published beside the card) or ``fastokens`` (the same file, texts read by that library). ``default_label_token_ids`` is None where a job must
     name its labels.
     """
 
@@ -25,6 +25,6 @@ class ModelCard:
     engine: str
     max_tokens: int
     vocab_size: int
-    tokenizer: Literal["bytes", "json"]
+    tokenizer: Literal["bytes", "json", "fastokens"]
     default_template: str = "none"
     default_label_token_ids: list[int] | None = None

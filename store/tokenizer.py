@@ -1,70 +1,132 @@
 """The tokenizer of a model card: texts to token ids, without Transformers.
 
-Text from users is text: a special token's name inside it is tokenised as the characters that it is.
+Two readings, never mixed up: *text* (whatever a user wrote, and a template's words around it) is characters and nothing
+else, and *control* (a template's own words) may hold special tokens.
 """
+
+# ruff: noqa: N806 - arrays carry their shape in the name; T = tokens
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Protocol
 
+import fastokens
+import numpy as np
+import numpy.typing as npt
 import tokenizers
 
 from core.errors import Broken
 from core.model_cards import ModelCard
 
+Ids = npt.NDArray[np.int32]
+
 
 class Tokenizer(Protocol):
-    """What callers may rely on."""
+    """What callers may rely on. Safe to share between threads."""
 
-    def encode(self, texts: list[str]) -> list[Sequence[int]]:
-        """The ids of whole prompts, with the special tokens that the model expects around a text (BOS, once)."""
+    @property
+    def control_tokens(self) -> Sequence[str]:
+        """The added tokens: what ``encode_control`` reads as one token each."""
 
-    def encode_plain(self, text: str) -> list[int]:
-        """The ids of a piece of text, with nothing around it: for labels."""
+    @property
+    def bos(self) -> Sequence[int]:
+        """What the model expects before a text: nothing, or one token."""
 
-    def offsets(self, text: str) -> list[tuple[int, int]]:
-        """For each token of ``encode_plain(text)`` the characters that it covers, as (start, end)."""
+    def encode_texts(self, texts: list[str]) -> list[Ids]:
+        """Each text's ids, as characters: a special token's name inside it is no special token."""
+
+    def encode_control(self, text: str) -> list[int]:
+        """The ids of a template's own words, special tokens read as such."""
+
+    def ends(self, text: str) -> list[int]:
+        """For each token of the text, the character where it ends."""
 
 
 class ByteTokenizer:
     """The fake model's: a token is a byte of the text's UTF-8."""
 
-    def encode(self, texts: list[str]) -> list[Sequence[int]]:
+    control_tokens: Sequence[str] = ()
+
+    def __init__(self) -> None:
+        self.bos: list[int] = []
+
+    def encode_texts(self, texts: list[str]) -> list[Ids]:
         """Each text's bytes."""
-        return [text.encode() for text in texts]
+        return [np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in texts]
+
+    def encode_control(self, text: str) -> list[int]:
+        """The text's bytes: there are no special tokens."""
+        return list(text.encode())
+
+    def encode(self, texts: list[str]) -> list[Ids]:
+        return self.encode_texts(texts)
 
     def encode_plain(self, text: str) -> list[int]:
-        """The text's bytes."""
         return list(text.encode())
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        """Each byte covers its character."""
         return [(place, place + 1) for place, character in enumerate(text) for _ in character.encode()]
+
+    def ends(self, text: str) -> list[int]:
+        """Each byte ends with its character."""
+        return [place + 1 for place, character in enumerate(text) for _ in character.encode()]
 
 
 class JsonTokenizer:
-    """A Hugging Face ``tokenizer.json``. Safe to share between threads; releases the GIL while it works."""
+    """A Hugging Face ``tokenizer.json``, read by ``tokenizers``; texts by ``fastokens`` where the card says so."""
 
-    def __init__(self, tokenizer_json: bytes) -> None:
-        self._tokenizer = tokenizers.Tokenizer.from_buffer(tokenizer_json)
-        self._tokenizer.encode_special_tokens = True
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+    def __init__(self, tokenizer_json: bytes, *, is_fast: bool) -> None:
+        whole = json.loads(tokenizer_json)
+        self.control_tokens = sorted((token["content"] for token in whole["added_tokens"]), key=len, reverse=True)
+        self._control = tokenizers.Tokenizer.from_buffer(tokenizer_json)
+        self._text = tokenizers.Tokenizer.from_str(text_only(whole))
+        for tokenizer in (self._control, self._text):
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
+        self._fast = fastokens.Tokenizer.from_json_str(text_only(whole)) if is_fast else None
+        self.bos = self._leading_specials()
 
-    def encode(self, texts: list[str]) -> list[Sequence[int]]:
-        """Each text with what the model's post-processor puts around it."""
-        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=True)]
+    def encode_texts(self, texts: list[str]) -> list[Ids]:
+        """The texts, all at once; the GIL is free meanwhile."""
+        if self._fast is None:
+            return [np.array(each.ids, np.int32) for each in self._text.encode_batch_fast(texts)]
+        flat, offsets = self._fast.encode_batch_flat(texts)
+        ids_T = np.frombuffer(flat, np.uint32).astype(np.int32)
+        return np.split(ids_T, np.frombuffer(offsets, np.uint64)[1:-1].astype(np.intp)) if texts else []
 
-    def encode_plain(self, text: str) -> list[int]:
-        """The text's tokens alone."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+    def encode_control(self, text: str) -> list[int]:
+        """The template's words, nothing put around them."""
+        ids: list[int] = self._control.encode(text, add_special_tokens=False).ids
         return ids
 
+    def encode(self, texts: list[str]) -> list[Ids]:
+        return [np.concatenate([np.array(self.bos, np.int32), ids]) for ids in self.encode_texts(texts)]
+
+    def encode_plain(self, text: str) -> list[int]:
+        return [int(token) for token in self.encode_texts([text])[0]]
+
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        """Where each token lies in the text."""
-        offsets: list[tuple[int, int]] = self._tokenizer.encode(text, add_special_tokens=False).offsets
-        return offsets
+        return self._text.encode(text, add_special_tokens=False).offsets
+
+    def ends(self, text: str) -> list[int]:
+        """Where each token ends in the text."""
+        return [int(end) for _, end in self._text.encode(text, add_special_tokens=False).offsets]
+
+    def _leading_specials(self) -> list[int]:
+        """What the post-processor puts before a text. What it would put after one would hide the answer's place."""
+        bare = self._control.encode("a", add_special_tokens=False).ids
+        around: list[int] = self._control.encode("a", add_special_tokens=True).ids
+        starts = [at for at in range(len(around)) if around[at : at + len(bare)] == bare]
+        if not starts:
+            raise Broken("the tokenizer changes a text's own tokens when it puts special tokens around it")
+        return around[: starts[0]]
+
+
+def text_only(tokenizer: dict[str, object]) -> str:
+    """The ``tokenizer.json`` without its added tokens and what it puts around a text."""
+    return json.dumps({**tokenizer, "added_tokens": [], "post_processor": None, "truncation": None, "padding": None})
 
 
 def tokenizer_for(card: ModelCard, tokenizer_json: bytes | None) -> Tokenizer:
@@ -73,4 +135,4 @@ def tokenizer_for(card: ModelCard, tokenizer_json: bytes | None) -> Tokenizer:
         return ByteTokenizer()
     if tokenizer_json is None:
         raise Broken(f"the model {card.name} has a card but no tokenizer: publish it again by restarting its worker")
-    return JsonTokenizer(tokenizer_json)
+    return JsonTokenizer(tokenizer_json, is_fast=card.tokenizer == "fastokens")

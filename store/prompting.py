@@ -1,0 +1,106 @@
+"""A template and a tokenizer, put together: queries and items become token ids, in one way for all of Rankmill.
+
+What a model's authors tokenise as one text is one text here: query and item are joined first, then tokenised. A
+template's special tokens are read as such; the text in its slots never is.
+"""
+
+# ruff: noqa: N806 - arrays carry their shape in the name; T = tokens
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from core.templates import Piece, Slot, Template, fill, sections
+from store.tokenizer import Ids, Tokenizer
+
+Part = Ids | list[Piece]
+"""Ids that are always the same, or a section whose slots are filled and which is then tokenised as one text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What fills the slots of one prompt."""
+
+    query: str
+    item: str
+    instruction: str
+
+    def by_slot(self) -> dict[str, str]:
+        """As ``core.templates.fill`` wants them."""
+        return {"query": self.query, "item": self.item, "instruction": self.instruction}
+
+
+class Prompter:
+    """Renders and tokenises the prompts of one template for one model."""
+
+    def __init__(self, template: Template, tokenizer: Tokenizer) -> None:
+        self.template = template
+        self._tokenizer = tokenizer
+        self._parts = self._compile(template)
+
+    def prompts(self, values: Sequence[Values]) -> list[Ids]:
+        """The token ids of each prompt."""
+        columns = [self._column(part, values) for part in self._parts]
+        return [np.concatenate(pieces) for pieces in zip(*columns, strict=True)]
+
+    def cut(self, values: Values, *, max_tokens: int) -> tuple[Ids, int] | None:
+        """The prompt with the longest head of its item that fits, and the tokens dropped; None where nothing fits.
+
+        The item is cut where one of its own tokens ends, and the prompt is tokenised anew: at a seam the joint tokens
+        may differ from the item's own, so that one round may not be enough.
+        """
+        ends = self._tokenizer.ends(values.item)
+        (whole_T,) = self.prompts([values])
+        ids_T, num_kept = whole_T, len(ends)
+        while (excess := len(ids_T) - max_tokens) > 0:
+            num_kept -= excess
+            if num_kept <= 0 or ends[num_kept - 1] == 0:
+                return None
+            shorter = Values(values.query, values.item[: ends[num_kept - 1]], values.instruction)
+            (ids_T,) = self.prompts([shorter])
+        return ids_T, len(whole_T) - len(ids_T)
+
+    def _compile(self, template: Template) -> list[Part]:
+        parts: list[Part] = []
+        if self._tokenizer.bos and not template.is_chat:
+            parts.append(np.array(self._tokenizer.bos, np.int32))
+        for section in sections(template.text):
+            parts += [self._part(piece) for piece in self._at_control_tokens(section)]
+        return parts
+
+    def _at_control_tokens(self, section: list[Piece]) -> list[list[Piece]]:
+        """The section cut where its own words hold an added token: tokenizers cut there before anything else."""
+        tokens = self._tokenizer.control_tokens
+        if not tokens:
+            return [section]
+        pattern = re.compile(f"({'|'.join(map(re.escape, tokens))})")
+        found: list[list[Piece]] = [[]]
+        for piece in section:
+            if isinstance(piece, Slot):
+                found[-1].append(piece)
+                continue
+            for number, words in enumerate(pattern.split(piece)):
+                if number % 2:  # the added token itself
+                    found += [[words], []]
+                elif words:
+                    found[-1].append(words)
+        return [each for each in found if each]
+
+    def _part(self, section: list[Piece]) -> Part:
+        words = [piece for piece in section if isinstance(piece, str)]
+        if len(words) < len(section):
+            return section
+        return np.array(self._tokenizer.encode_control("".join(words)), np.int32)
+
+    def _column(self, part: Part, values: Sequence[Values]) -> list[Ids]:
+        """What the part is in each prompt; equal texts are tokenised once."""
+        if isinstance(part, np.ndarray):
+            return [part] * len(values)
+        texts = [fill(part, each.by_slot()) for each in values]
+        distinct = list(dict.fromkeys(texts))
+        ids = dict(zip(distinct, self._tokenizer.encode_texts(distinct), strict=True))
+        return [ids[text] for text in texts]
