@@ -74,6 +74,8 @@ def load(options: EngineOptions, beat: Callable[[], None]) -> Engine:
         from worker.engine.fake import FakeEngine, FakeTroubles  # noqa: PLC0415 - see above
 
         return FakeEngine(options, FakeTroubles.from_environment())
+    if options.engine == "packed":
+        raise EngineRefused("RANKMILL_ENGINE is packed, which this version does not have: choose padded")
     from worker.engine.padded import PaddedEngine  # noqa: PLC0415 - see above
 
     return PaddedEngine(options, beat)
