@@ -34,10 +34,11 @@ from worker.heartbeat import Heartbeat, Pulse
 from worker.ledger import Ledger
 from worker.owner import new_owner
 from worker.patience import keep_trying
-from worker.score_chunk import Scorer, Stopping, run_chunk
+from worker.score_chunk import Scorer, Stopping, Unable, run_chunk
 from worker.warm_stop import WarmStop
 
 REFUSED_STATUS = 3  # the exit status when the model can't be served: starting again would not help
+BROKEN_STATUS = 1  # starting again may help
 REDIS_TIMEOUT_SECONDS = 5.0  # for a notice: whoever waits for it polls too
 LOOK_SECONDS = 0.5  # how often a boot looks whether it is to stop
 
@@ -53,9 +54,11 @@ def run(settings: Settings) -> None:
         engine = process.boot()
         if engine is not None:
             process.serve(engine)
-    except EngineRefused as refusal:
-        log.error("model refused", model=settings.model, reason=str(refusal))  # noqa: TRY400 - the reason says it all
-        raise SystemExit(REFUSED_STATUS) from refusal
+    except (EngineRefused, Unable) as error:
+        is_refused = isinstance(error, EngineRefused) or isinstance(error.__cause__, EngineRefused)
+        event = "model refused" if is_refused else "worker broken"
+        log.error(event, model=settings.model, reason=str(error))  # noqa: TRY400 - the reason says it all
+        raise SystemExit(REFUSED_STATUS if is_refused else BROKEN_STATUS) from error
     finally:
         process.close()
 
@@ -96,7 +99,7 @@ class WorkerProcess:
             progress=lambda: self._engine.progress,
             details=self._details,
         )
-        self._refusal: EngineRefused | None = None
+        self._fault: Unable | None = None
 
     def boot(self) -> EngineInfo | None:
         """Everything before the first claim. None where the process is told to stop first."""
@@ -112,7 +115,7 @@ class WorkerProcess:
         return engine
 
     def serve(self, engine: EngineInfo) -> None:
-        """Take chunks until the process is told to stop, or the engine is refused at a restart."""
+        """Take chunks until the process is told to stop, or can score nothing any more: then raises Unable."""
         batcher = self._batcher = Batcher(self._engine)
         consumer = self._consumer(engine, batcher)
         self._stop.on_request(consumer.end)
@@ -122,8 +125,8 @@ class WorkerProcess:
             log.info("worker ready", owner=self._info.owner, model=engine.card.name, threads=self._info.threads)
             consumer.run()
         consumer.empty(bulk_queue(self._info.owner))
-        if self._refusal is not None:
-            raise self._refusal
+        if self._fault is not None:
+            raise self._fault
 
     def close(self) -> None:
         """Give back whatever is still held, and take the worker's row out."""
@@ -154,8 +157,8 @@ class WorkerProcess:
                 run_chunk(ChunkKey(UUID(job_id), chunk_no), self._ledger, scorer)
             except Stopping:
                 raise Reject(requeue=True) from None  # another worker of the model may read the same queue
-            except EngineRefused as refusal:
-                self._refusal = refusal
+            except Unable as unable:
+                self._fault = unable
                 self._stop.request()
                 raise
 

@@ -8,7 +8,6 @@ Knows text and tokenizers; knows nothing of leases, SQL, or the engine behind th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,8 @@ from core.chunks import ChunkPayload, Content
 from core.jobs import JobParameters
 from core.prompts import join
 from core.results import ItemError
+from core.templates import NONE, NONE_ITEM_FIRST
+from store.prompting import Prompter, Values
 from store.tokenizer import Tokenizer
 from worker.engine.protocol import Prompts
 
@@ -45,19 +46,25 @@ class _Prompt:
     num_dropped: int = 0
     error: ItemError | None = None
 
+    @property
+    def values(self) -> Values | None:
+        """What fills a template; None where the item is token ids, which are taken as they are."""
+        query = "" if self.query is None else self.query
+        return Values(query, self.item, "") if isinstance(query, str) and isinstance(self.item, str) else None
+
 
 def prepare(parameters: JobParameters, payload: ChunkPayload, tokenizer: Tokenizer, *, max_tokens: int) -> ChunkPrompts:
     """Render, tokenise and cut a chunk's items: none longer than ``max_tokens``, no query ever cut."""
+    prompter = Prompter(NONE_ITEM_FIRST if parameters.item_first else NONE, tokenizer)
     prompts = [
         _Prompt(query, item) for query, item in zip(_queries(parameters, payload), payload.contents, strict=True)
     ]
-    _tokenise(prompts, tokenizer, item_first=parameters.item_first)
+    _tokenise(prompts, prompter, item_first=parameters.item_first)
     for prompt in prompts:
-        _check_length(prompt, parameters, tokenizer, max_tokens)
+        _check_length(prompt, parameters, prompter, max_tokens)
     label_ids_NL, num_labels_N = _labels(parameters, payload)
-    positions_B = np.array(
-        [position for position, prompt in enumerate(prompts) if prompt.ids is not None], dtype=np.intp
-    )
+    positions = [position for position, prompt in enumerate(prompts) if prompt.ids is not None]
+    positions_B = np.array(positions, dtype=np.intp)
     ids = [prompt.ids for prompt in prompts if prompt.ids is not None]
     return ChunkPrompts(
         prompts=Prompts(
@@ -82,60 +89,45 @@ def _queries(parameters: JobParameters, payload: ChunkPayload) -> list[Content |
     return [queries[query_no] for query_no in payload.query_nos]
 
 
-def _tokenise(prompts: list[_Prompt], tokenizer: Tokenizer, *, item_first: bool) -> None:
-    """Give each prompt its ids: texts through the tokenizer, all at once, token ids as they are."""
-    texts, owners = [], []
-    for prompt in prompts:
-        joined = join(prompt.query, prompt.item, item_first=item_first)
-        if isinstance(joined, str):
-            texts.append(joined)
-            owners.append(prompt)
+def _tokenise(prompts: list[_Prompt], prompter: Prompter, *, item_first: bool) -> None:
+    """Give each prompt its ids: texts all at once, token ids as they are."""
+    values = [prompt.values for prompt in prompts]
+    ids_of_texts = iter(prompter.prompts([each for each in values if each is not None]))
+    for prompt, each in zip(prompts, values, strict=True):
+        if each is not None:
+            prompt.ids = next(ids_of_texts)
         else:
+            joined = join(prompt.query, prompt.item, item_first=item_first)
+            assert isinstance(joined, bytes), "what has no values is not text"
             prompt.ids = np.frombuffer(joined, dtype=_IDS)
-    for prompt, ids in zip(owners, tokenizer.encode(texts) if texts else [], strict=True):
-        prompt.ids = _as_array(ids)
 
 
-def _check_length(prompt: _Prompt, parameters: JobParameters, tokenizer: Tokenizer, max_tokens: int) -> None:
+def _check_length(prompt: _Prompt, parameters: JobParameters, prompter: Prompter, max_tokens: int) -> None:
     assert prompt.ids is not None, "every prompt is tokenised first"
-    num_tokens = len(prompt.ids)
-    if num_tokens == 0:
+    if len(prompt.ids) == 0:
         prompt.ids, prompt.error = None, ItemError.EMPTY_PROMPT
-    elif num_tokens > max_tokens:
-        prompt.ids = (
-            _cut_to(prompt, max_tokens, tokenizer, item_first=parameters.item_first)
-            if parameters.truncation == "item"
-            else None
-        )
-        if prompt.ids is None:
-            prompt.error = ItemError.TOO_LONG
+    elif len(prompt.ids) > max_tokens:
+        cut = _cut(prompt, prompter, max_tokens, parameters) if parameters.truncation == "item" else None
+        if cut is None:
+            prompt.ids, prompt.error = None, ItemError.TOO_LONG
         else:
-            prompt.num_dropped = num_tokens - len(prompt.ids)
+            prompt.ids, prompt.num_dropped = cut
 
 
-def _cut_to(prompt: _Prompt, max_tokens: int, tokenizer: Tokenizer, *, item_first: bool) -> NDArray[np.int32] | None:
-    """The prompt with the longest head of its item that fits; None where nothing of the item is left.
-
-    The item is cut where one of its own tokens ends and the prompt is tokenised anew: at the seam between query and
-    item, and at the cut, the joint tokens may differ from the item's own, so one round may not be enough.
-    """
+def _cut(
+    prompt: _Prompt, prompter: Prompter, max_tokens: int, parameters: JobParameters
+) -> tuple[NDArray[np.int32], int] | None:
+    """The prompt with the longest head of its item that fits, and the tokens dropped; None where none of it fits."""
+    if prompt.values is not None:
+        return prompter.cut(prompt.values, max_tokens=max_tokens)
     assert prompt.ids is not None, "only a tokenised prompt can be too long"
-    item = prompt.item
-    # a boundary inside an item's token ids is as good as any other
-    ends = (
-        range(_IDS.itemsize, len(item) + 1, _IDS.itemsize)
-        if isinstance(item, bytes)
-        else [end for _, end in tokenizer.offsets(item)]
-    )
-    num_kept, excess = len(ends), len(prompt.ids) - max_tokens
-    while excess > 0:
-        num_kept -= excess
-        if num_kept <= 0 or ends[num_kept - 1] == 0:
-            return None
-        prompt.item = item[: ends[num_kept - 1]]
-        _tokenise([prompt], tokenizer, item_first=item_first)
-        excess = len(prompt.ids) - max_tokens
-    return prompt.ids
+    num_dropped = len(prompt.ids) - max_tokens
+    num_kept = len(prompt.item) // _IDS.itemsize - num_dropped
+    if num_kept <= 0:
+        return None
+    prompt.item = prompt.item[: num_kept * _IDS.itemsize]
+    _tokenise([prompt], prompter, item_first=parameters.item_first)
+    return prompt.ids, num_dropped
 
 
 def _labels(parameters: JobParameters, payload: ChunkPayload) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -149,8 +141,3 @@ def _labels(parameters: JobParameters, payload: ChunkPayload) -> tuple[NDArray[n
     label_ids_NL = np.full((len(label_ids), int(num_labels_N.max())), -1, np.int32)
     label_ids_NL[np.arange(label_ids_NL.shape[1]) < num_labels_N[:, None]] = [i for ids in label_ids for i in ids]
     return label_ids_NL, num_labels_N
-
-
-def _as_array(ids: Sequence[int]) -> NDArray[np.int32]:
-    """Token ids as an array; a byte tokenizer's are bytes, which numpy reads in place."""
-    return np.frombuffer(ids, np.uint8).astype(np.int32) if isinstance(ids, bytes) else np.array(ids, np.int32)

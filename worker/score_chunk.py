@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 
 from core.chunks import ChunkKey, Claim
-from core.errors import NotReady
+from core.errors import Broken, NotReady
 from core.results import ChunkResults, Evidence
 from store.chunks import LoadedChunk
 from store.tokenizer import Tokenizer
@@ -16,7 +16,7 @@ from worker.batcher import Outcomes
 from worker.chunk_results import exhausted, scored
 from worker.engine.protocol import Prompts
 from worker.ledger import Ledger
-from worker.prompts import prepare
+from worker.prompts import ChunkPrompts, prepare
 
 QUICK_RETRIES = 3  # after that many failures a chunk waits until its lease runs out: it must not spin
 
@@ -27,11 +27,15 @@ class Stopping(Exception):  # noqa: N818 - no error: the chunk is pending again,
     """The process stops before the chunk is done."""
 
 
+class Unable(Broken):
+    """This process can score nothing any more: its engine is refused, or its batcher broke."""
+
+
 class Scores(Protocol):
     """The batcher, or a fake of it."""
 
     def score(self, prompts: Prompts, *, small: bool) -> Outcomes:
-        """Block until all are scored. Raises NotReady when the process stops first."""
+        """Block until all are scored. Raises NotReady when the process stops first, Broken when none ever will be."""
         ...
 
 
@@ -47,7 +51,7 @@ class Scorer:
 
 
 def run_chunk(key: ChunkKey, ledger: Ledger, scorer: Scorer) -> None:
-    """Score the chunk if it is still to be had. Raises Stopping when the process stops first, its lease given back."""
+    """Score the chunk if it is still to be had. Raises Stopping and Unable; the chunk is pending again then."""
     if ledger.stopping.is_set():
         raise Stopping
     claim = ledger.claim(key)
@@ -75,9 +79,17 @@ def _results(claim: Claim, chunk: LoadedChunk, scorer: Scorer) -> ChunkResults:
         log.error("attempts exhausted", job_id=str(claim.key.job_id), chunk_no=claim.key.chunk_no)
         return exhausted(chunk.payload, len(chunk.parameters.label_token_ids), scorer.evidence)
     prepared = prepare(chunk.parameters, chunk.payload, scorer.tokenizer, max_tokens=scorer.max_tokens)
-    has_any = len(prepared.positions_B) > 0
-    outcomes = scorer.batcher.score(prepared.prompts, small=chunk.is_small) if has_any else None
+    outcomes = _score(prepared, scorer, is_small=chunk.is_small) if len(prepared.positions_B) else None
     return scored(chunk.payload, prepared, outcomes, scorer.evidence)
+
+
+def _score(prepared: ChunkPrompts, scorer: Scorer, *, is_small: bool) -> Outcomes:
+    try:
+        return scorer.batcher.score(prepared.prompts, small=is_small)
+    except NotReady:
+        raise
+    except Broken as error:
+        raise Unable(str(error)) from error
 
 
 def _after_failure(claim: Claim, ledger: Ledger) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers.models import BPE
+from tokenizers.processors import TemplateProcessing
 
 from core.chunks import NewItem, cut
 from core.jobs import JobParameters
 from core.results import ItemError
-from store.tokenizer import ByteTokenizer
+from store.tokenizer import ByteTokenizer, JsonTokenizer
 from worker.prompts import prepare
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -20,10 +23,18 @@ def ids(*values):
     return np.array(values, "<i4").tobytes()
 
 
-def prepare_items(items, *, max_tokens=1_000, **parameters):
+def prepare_items(items, *, max_tokens=1_000, tokenizer=None, **parameters):
     parameters = JobParameters(**({"model": "fake", "query": "Q", "label_token_ids": [0, 1]} | parameters))
     (chunk,) = cut([item if isinstance(item, NewItem) else NewItem(item) for item in items])
-    return prepare(parameters, chunk.payload, ByteTokenizer(), max_tokens=max_tokens)
+    return prepare(parameters, chunk.payload, tokenizer or ByteTokenizer(), max_tokens=max_tokens)
+
+
+def merging_tokenizer():
+    """A BPE of a, b and x that merges a and b, and puts a 0 before every text."""
+    vocabulary = {"<s>": 0, "a": 1, "b": 2, "x": 3, "ab": 4}
+    tokenizer = tokenizers.Tokenizer(BPE(vocabulary, [("a", "b")]))
+    tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return JsonTokenizer(tokenizer.to_str().encode(), is_fast=False)
 
 
 def prompts_of(prepared):
@@ -81,6 +92,17 @@ def test_a_cut_never_splits_a_character():
     assert texts_of(prepare_items(["aéé"], max_tokens=5)) == ["Qaé"]
     assert texts_of(prepare_items(["aéé"], max_tokens=3)) == ["Qa"]
     assert texts_of(prepare_items(["a€"], max_tokens=4, item_first=True)) == ["aQ"]
+
+
+def test_query_and_item_are_tokenised_as_one_text_and_a_cut_item_once_more():
+    tokenizer = merging_tokenizer()
+    assert prompts_of(prepare_items(["bb"], query="xa", tokenizer=tokenizer)) == [[0, 3, 4, 2]]
+    cut_items = prepare_items(["bbbab"], query="xa", tokenizer=tokenizer, max_tokens=5)
+    assert prompts_of(cut_items) == [[0, 3, 4, 2, 2]]
+    assert cut_items.tokens_dropped_N.tolist() == [1]
+    cut_first = prepare_items(["xxa"], query="bx", tokenizer=tokenizer, max_tokens=4, item_first=True)
+    assert prompts_of(cut_first) == [[0, 3, 2, 3]]
+    assert cut_first.tokens_dropped_N.tolist() == [1]
 
 
 def test_long_token_ids_are_cut_at_their_end():

@@ -13,7 +13,8 @@ from core.errors import NotReady
 from core.results import ItemError
 from core.states import JobState
 from store import chunks, jobs
-from worker.score_chunk import QUICK_RETRIES, Stopping, run_chunk
+from worker.engine.protocol import EngineRefused
+from worker.score_chunk import QUICK_RETRIES, Stopping, Unable, run_chunk
 
 
 @pytest.fixture
@@ -243,6 +244,20 @@ def test_a_chunk_that_fails_is_pending_again_at_once_but_later_waits_out_its_lea
         run_chunk(key, ledger, scorer)
     assert chunk_row(key).state == "leased"
     assert ledger.leases.held() == []
+
+
+def test_an_engine_that_is_broken_for_good_is_told_apart_and_costs_the_chunk_nothing(
+    submit, ledger, scorer, batcher, chunk_row
+):
+    (key,) = submit(["x"])
+
+    def break_down():
+        raise EngineRefused("the model is gone")
+
+    batcher.before_scoring = break_down
+    with pytest.raises(Unable, match="the model is gone"):
+        run_chunk(key, ledger, scorer)
+    assert chunk_row(key).state == "pending"
 
 
 def test_a_stop_gives_the_lease_back(submit, ledger, scorer, batcher, chunk_row):
