@@ -12,6 +12,7 @@ from api.labels import LabelRules
 from api.process import Process
 from api.submissions import Limits, Submission, to_submission
 from core.jobs import Job
+from core.model_cards import ModelCard
 from core.queues import small_queue
 from store import hints, jobs
 from store.jobs import Created
@@ -40,12 +41,16 @@ def _read(process: Process, client_id: UUID, body: Body) -> Submission:
     return to_submission(
         request,
         card=card,
-        labels=LabelRules(
-            vocab_size=card.vocab_size, encode=lambda text: process.tokenizers.of(card).encode_plain(text)
-        ),
+        labels=LabelRules(vocab_size=card.vocab_size, encode=lambda text: _tokens(process, card, text)),
         client_id=client_id,
         limits=Limits(settings.max_items, settings.max_item_bytes, settings.default_expires_seconds),
     )
+
+
+def _tokens(process: Process, card: ModelCard, text: str) -> list[int]:
+    """The text's token ids, as characters: the name of a special token is no special token."""
+    (ids,) = process.tokenizers.of(card).encode_texts([text])
+    return [int(token_id) for token_id in ids]
 
 
 def _publish(process: Process, created: Created) -> None:
