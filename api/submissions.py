@@ -15,7 +15,7 @@ from core.chunks import NewChunk
 from core.errors import Refused
 from core.jobs import JobParameters, NewJob
 from core.model_cards import ModelCard
-from core.prompts import template_version
+from core.templates import NONE, NONE_ITEM_FIRST, Template
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def to_submission(
     job = NewJob(
         client_id=client_id,
         parameters=_parameters(request, card, label_token_ids or []),
-        template_version=template_version(request.template),
+        template_version=_template(request).version,
         metadata=metadata.check(request.metadata),
         webhook_url=webhook_urls.check(request.webhook_url),
         expires_in_seconds=request.expires_in_seconds or limits.default_expires_seconds,
@@ -74,10 +74,13 @@ def _parameters(request: JobRequest, card: ModelCard, label_token_ids: list[int]
         query=request.query,
         label_token_ids=label_token_ids,
         labels=request.labels,
-        template=request.template,
-        item_first=request.item_first,
+        template=_template(request),
         method=request.method,
         apply_softmax=request.apply_softmax,
         truncation=request.truncation,
         keep_inputs=request.keep_inputs,
     )
+
+
+def _template(request: JobRequest) -> Template:
+    return NONE_ITEM_FIRST if request.item_first else NONE

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from core.states import JobState
+from core.templates import NONE, Template
 
 SMALL_JOB_ITEMS = 256  # jobs of at most this many items go to the small lane
 
@@ -23,11 +24,10 @@ class JobParameters:
     query: str | list[int] | None  # None: every item carries its own
     label_token_ids: list[int]
     labels: list[str] | None = None  # the texts that the ids were resolved from, where texts were given
-    instruction: str | None = None
-    template: str = "none"
-    item_first: bool = False
+    template: Template = NONE  # whole: the job keeps its words whatever the worker's card says later
+    instruction: str = ""
     method: Literal["label", "likelihood"] = "label"
-    target: str | list[int] | None = None
+    target: str | None = None  # for likelihood, instead of the template's own
     normalize: Literal["mean", "sum"] = "mean"
     apply_softmax: bool = True
     truncation: Literal["item", "error"] = "item"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from core.builtin_templates import PLAIN
+from core.errors import Refused
+from core.templates import Template
 
 FAKE_MODEL = "fake"
 
@@ -15,7 +19,7 @@ class ModelCard:
     ``vocab_size`` counts the ids that a tokenizer can make (added tokens included, padding rows of the embedding
     not). ``tokenizer`` says how texts become ids: ``bytes`` (the fake model: UTF-8 bytes), ``json`` (a Hugging
     Face ``tokenizer.json``, published beside the card) or ``fastokens`` (the same file, texts read by that library). ``default_label_token_ids`` is None where a job must
-    name its labels.
+    name its labels. ``is_verified``: the model passed its known answers when its worker started.
     """
 
     name: str
@@ -28,3 +32,13 @@ class ModelCard:
     tokenizer: Literal["bytes", "json", "fastokens"]
     default_template: str = "none"
     default_label_token_ids: list[int] | None = None
+    templates: list[Template] = field(default_factory=lambda: list(PLAIN))
+    is_verified: bool = False
+
+    def template(self, name: str) -> Template:
+        """The template of that name. Raises Refused where the model has none."""
+        for template in self.templates:
+            if template.name == name:
+                return template
+        known = ", ".join(sorted({template.name for template in self.templates}))
+        raise Refused("unknown_template", f"{self.name} has no template {name!r}; it has {known}", field="template")

@@ -1,25 +1,9 @@
-"""How a query and an item become one prompt, which is then tokenised as one text.
-
-Templates beside ``none`` come with the model cards; the version of a template is stored with every job.
-"""
+"""Queries and items that are token ids already: joined as they are, untouched by any tokenizer."""
 
 from __future__ import annotations
 
 from core.chunks import Content
 from core.errors import Refused
-
-TEMPLATES = ("none",)
-
-
-def template_version(template: str) -> str:
-    """The version stored with a job: it changes whenever the template would render another prompt."""
-    if template not in TEMPLATES:
-        raise Refused(
-            "unknown_template",
-            f"there is no template {template!r}; there are: {', '.join(TEMPLATES)}",
-            field="template",
-        )
-    return "none/1"
 
 
 def join(query: Content | None, item: Content, *, item_first: bool) -> Content:

@@ -125,22 +125,19 @@ def item_results(stored: StoredChunk, parameters: JobParameters, *, start: int =
     )
     for position in range(start, chunk.num_items):
         error = chunk.errors[position] if chunk.errors is not None else None
-        probabilities = mass = None
+        score = probabilities = mass = None
         if error is None:
             begin, end = (
                 (position * width, (position + 1) * width)
                 if chunk.label_offsets is None
                 else (chunk.label_offsets[position], chunk.label_offsets[position + 1])
             )
-            logprobs = chunk.label_logprobs[begin:end]
-            exact = [math.exp(value) for value in logprobs]
-            mass = min(sum(exact), 1.0)
-            probabilities = softmax(logprobs) if parameters.apply_softmax else exact
+            score, probabilities, mass = _answer(chunk.label_logprobs[begin:end], parameters, chunk.calibrated)
         dropped = chunk.tokens_dropped[position] if chunk.tokens_dropped is not None else 0
         yield ItemResult(
             index=stored.first_index + position if chunk.item_indexes is None else chunk.item_indexes[position],
             id=chunk.item_ids[position] if chunk.item_ids is not None else None,
-            score=probabilities[0] if probabilities is not None else None,
+            score=score,
             probabilities=probabilities,
             label_mass=mass,
             prompt_tokens=chunk.prompt_tokens[position],
@@ -149,3 +146,21 @@ def item_results(stored: StoredChunk, parameters: JobParameters, *, start: int =
             tokens_dropped=dropped,
             error=error,
         )
+
+
+def _answer(
+    values: list[float], parameters: JobParameters, is_calibrated: bool
+) -> tuple[float, list[float] | None, float | None]:
+    """Score, probabilities and label mass from what the engine found for an item's labels or targets.
+
+    The likelihood of a single target is its own score. Calibrated values are no log-probabilities of the vocabulary any
+    more, nor are likelihoods of texts: neither has a label mass, and both make sense only against each other.
+    """
+    is_likelihood = parameters.method == "likelihood"
+    if is_likelihood and len(values) == 1:
+        return values[0], None, None
+    exact = [math.exp(value) for value in values]
+    is_relative = parameters.apply_softmax or is_likelihood or is_calibrated
+    probabilities = softmax(values) if is_relative else exact
+    mass = None if is_likelihood or is_calibrated else min(sum(exact), 1.0)
+    return probabilities[0], probabilities, mass

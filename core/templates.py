@@ -35,20 +35,28 @@ Piece = str | Slot
 class Template:
     """A named way to ask. ``labels`` are the answers that it asks for, where it asks for certain ones.
 
-    ``is_chat``: the text came of a chat template and brings its own BOS; the tokenizer's is not put before it.
+    ``target`` is what follows the prompt when its likelihood is asked for, with the slot ``{query}`` at most; it is
+    tokenised apart from the prompt, which all targets share. ``is_chat``: the text came of a chat template and brings its own BOS; the tokenizer's is not put before it.
     """
 
     name: str
     text: str
     labels: list[str] | None = None
     instruction: str = ""
+    target: str | None = None
     is_chat: bool = False
 
     @property
     def version(self) -> str:
         """Changes whenever the same query and item would make another prompt."""
-        digest = sha256(f"{self.text}\0{self.instruction}\0{self.is_chat}".encode()).hexdigest()
+        digest = sha256(f"{self.text}\0{self.instruction}\0{self.target}\0{self.is_chat}".encode()).hexdigest()
         return f"{self.name}/{digest[:12]}"
+
+    @property
+    def puts_item_first(self) -> bool:
+        """Whether the item comes before everything else that fills a slot."""
+        slots = [piece for section in sections(self.text) for piece in section if isinstance(piece, Slot)]
+        return slots[0] == Slot("item")
 
     @property
     def needs_query(self) -> bool:

@@ -34,16 +34,20 @@ _CHUNK_AT = text("""
 """)
 
 # Of an open job only chunks before the first that is still open; of an ended one all, those that were dropped too.
+# The job is looked at anew: it may have ended since its reader was told of it.
 _CHUNKS_FROM = text("""
-    SELECT c.state, c.chunk_no, c.first_index, c.num_items, i.payload, r.label_logprobs, r.label_offsets,
-           r.prompt_tokens, r.cached_tokens, r.tokens_dropped, r.errors, r.item_ids, r.item_indexes, r.query_nos,
-           r.calibrated, r.saved_at
-      FROM chunks c
+    SELECT j.state AS job_state, c.state, c.chunk_no, c.first_index, c.num_items, i.payload, r.label_logprobs,
+           r.label_offsets, r.prompt_tokens, r.cached_tokens, r.tokens_dropped, r.errors, r.item_ids, r.item_indexes,
+           r.query_nos, r.calibrated, r.saved_at
+      FROM jobs j
+      JOIN chunks c ON c.job_id = j.id
       LEFT JOIN results r ON r.job_id = c.job_id AND r.chunk_no = c.chunk_no
       LEFT JOIN chunk_inputs i ON i.job_id = c.job_id AND i.chunk_no = c.chunk_no AND c.state = 'dropped'
-     WHERE c.job_id = :job_id AND c.chunk_no >= :chunk_no
-       AND (:has_ended OR c.chunk_no < COALESCE((SELECT min(o.chunk_no) FROM chunks o
+     WHERE j.id = :job_id AND c.chunk_no >= :chunk_no
+       AND (j.finished_at IS NOT NULL OR c.chunk_no < COALESCE((SELECT min(o.chunk_no) FROM chunks o
              WHERE o.job_id = :job_id AND o.state IN ('pending', 'leased')), 2147483647))
+       AND CASE :status WHEN 'failed' THEN COALESCE(r.num_failed, 1) > 0
+                        WHEN 'succeeded' THEN r.num_succeeded > 0 ELSE true END
      ORDER BY c.chunk_no LIMIT :limit
 """)
 
@@ -58,7 +62,7 @@ def page(connection: Connection, job: Job, *, position: int, limit: int, status:
     """Up to ``limit`` results from ``position`` (an item's place in the job) on; ``status``: succeeded or failed."""
     found: list[ItemResult] = []
     next_position = position
-    for stored in _chunks_from(connection, job, position):
+    for stored in _chunks_from(connection, job, position, status):
         start = max(0, position - stored.first_index)
         for offset, item in enumerate(item_results(stored, job.parameters, start=start), start):
             if len(found) == limit:
@@ -80,7 +84,7 @@ def stream(database: Database, job: Job, *, position: int = 0, status: str | Non
         with database.begin() as connection:
             if position:
                 chunk_no = _chunk_at(connection, job.id, position)
-            some = _read(connection, job, chunk_no, CHUNKS_PER_READ)
+            some = _read(connection, job, chunk_no, CHUNKS_PER_READ, status)
         for stored in some:
             start = max(0, position - stored.first_index)
             items = list(item_results(stored, job.parameters, start=start))
@@ -90,9 +94,9 @@ def stream(database: Database, job: Job, *, position: int = 0, status: str | Non
         chunk_no, position = some[-1].chunk_no + 1, 0
 
 
-def _chunks_from(connection: Connection, job: Job, position: int) -> Iterator[StoredChunk]:
+def _chunks_from(connection: Connection, job: Job, position: int, status: str | None) -> Iterator[StoredChunk]:
     chunk_no = _chunk_at(connection, job.id, position)
-    while some := _read(connection, job, chunk_no, 2):
+    while some := _read(connection, job, chunk_no, 2, status):
         yield from some
         chunk_no = some[-1].chunk_no + 1
 
@@ -101,17 +105,17 @@ def _chunk_at(connection: Connection, job_id: UUID, position: int) -> int:
     return int(connection.execute(_CHUNK_AT, {"job_id": job_id, "position": position}).scalar() or 0)
 
 
-def _read(connection: Connection, job: Job, chunk_no: int, limit: int) -> list[StoredChunk]:
+def _read(connection: Connection, job: Job, chunk_no: int, limit: int, status: str | None) -> list[StoredChunk]:
+    """Some chunks from ``chunk_no`` on, those that can hold no item of that status left out."""
     found = connection.execute(
-        _CHUNKS_FROM,
-        {"job_id": job.id, "chunk_no": chunk_no, "limit": limit, "has_ended": job.finished_at is not None},
+        _CHUNKS_FROM, {"job_id": job.id, "chunk_no": chunk_no, "limit": limit, "status": status or "any"}
     )
-    return [_to_stored(job, row) for row in found]
+    return [_to_stored(row) for row in found]
 
 
-def _to_stored(job: Job, row: Row[Any]) -> StoredChunk:
+def _to_stored(row: Row[Any]) -> StoredChunk:
     if row.state == ChunkState.DROPPED:
-        return unscored(_OVERTAKEN[job.state], row.chunk_no, row.first_index, payloads.unpack(row.payload))
+        return unscored(_OVERTAKEN[row.job_state], row.chunk_no, row.first_index, payloads.unpack(row.payload))
     return StoredChunk(
         row.chunk_no,
         row.first_index,

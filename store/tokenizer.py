@@ -60,15 +60,6 @@ class ByteTokenizer:
         """The text's bytes: there are no special tokens."""
         return list(text.encode())
 
-    def encode(self, texts: list[str]) -> list[Ids]:
-        return self.encode_texts(texts)
-
-    def encode_plain(self, text: str) -> list[int]:
-        return list(text.encode())
-
-    def offsets(self, text: str) -> list[tuple[int, int]]:
-        return [(place, place + 1) for place, character in enumerate(text) for _ in character.encode()]
-
     def ends(self, text: str) -> list[int]:
         """Each byte ends with its character."""
         return [place + 1 for place, character in enumerate(text) for _ in character.encode()]
@@ -100,15 +91,6 @@ class JsonTokenizer:
         """The template's words, nothing put around them."""
         ids: list[int] = self._control.encode(text, add_special_tokens=False).ids
         return ids
-
-    def encode(self, texts: list[str]) -> list[Ids]:
-        return [np.concatenate([np.array(self.bos, np.int32), ids]) for ids in self.encode_texts(texts)]
-
-    def encode_plain(self, text: str) -> list[int]:
-        return [int(token) for token in self.encode_texts([text])[0]]
-
-    def offsets(self, text: str) -> list[tuple[int, int]]:
-        return self._text.encode(text, add_special_tokens=False).offsets
 
     def ends(self, text: str) -> list[int]:
         """Where each token ends in the text."""

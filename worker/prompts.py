@@ -17,7 +17,6 @@ from core.chunks import ChunkPayload, Content
 from core.jobs import JobParameters
 from core.prompts import join
 from core.results import ItemError
-from core.templates import NONE, NONE_ITEM_FIRST
 from store.prompting import Prompter, Values
 from store.tokenizer import Tokenizer
 from worker.engine.protocol import Prompts
@@ -42,6 +41,7 @@ class _Prompt:
 
     query: Content | None
     item: Content
+    instruction: str
     ids: NDArray[np.int32] | None = None
     num_dropped: int = 0
     error: ItemError | None = None
@@ -50,16 +50,21 @@ class _Prompt:
     def values(self) -> Values | None:
         """What fills a template; None where the item is token ids, which are taken as they are."""
         query = "" if self.query is None else self.query
-        return Values(query, self.item, "") if isinstance(query, str) and isinstance(self.item, str) else None
+        return (
+            Values(query, self.item, self.instruction)
+            if isinstance(query, str) and isinstance(self.item, str)
+            else None
+        )
 
 
 def prepare(parameters: JobParameters, payload: ChunkPayload, tokenizer: Tokenizer, *, max_tokens: int) -> ChunkPrompts:
     """Render, tokenise and cut a chunk's items: none longer than ``max_tokens``, no query ever cut."""
-    prompter = Prompter(NONE_ITEM_FIRST if parameters.item_first else NONE, tokenizer)
+    prompter = Prompter(parameters.template, tokenizer)
     prompts = [
-        _Prompt(query, item) for query, item in zip(_queries(parameters, payload), payload.contents, strict=True)
+        _Prompt(query, item, parameters.instruction)
+        for query, item in zip(_queries(parameters, payload), payload.contents, strict=True)
     ]
-    _tokenise(prompts, prompter, item_first=parameters.item_first)
+    _tokenise(prompts, prompter, item_first=parameters.template.puts_item_first)
     for prompt in prompts:
         _check_length(prompt, parameters, prompter, max_tokens)
     label_ids_NL, num_labels_N = _labels(parameters, payload)
@@ -126,7 +131,7 @@ def _cut(
     if num_kept <= 0:
         return None
     prompt.item = prompt.item[: num_kept * _IDS.itemsize]
-    _tokenise([prompt], prompter, item_first=parameters.item_first)
+    _tokenise([prompt], prompter, item_first=parameters.template.puts_item_first)
     return prompt.ids, num_dropped
 
 

@@ -128,3 +128,21 @@ def test_items_with_different_numbers_of_labels_keep_their_own(database, create,
         rows = connection.execute(text("SELECT probabilities FROM result_items ORDER BY index")).scalars().all()
     assert rows[0] == pytest.approx([math.exp(-1), 0])
     assert rows[1] == pytest.approx([math.exp(-3), 0, math.exp(-2)])
+
+
+def test_a_job_that_was_cancelled_since_its_reader_looked_is_read_as_it_is_now(database, create, claim, save, read):
+    job = create(4)
+    save(claim(job, 0))
+    seen = read(job)
+    with database.begin() as connection:
+        jobs.cancel(connection, job.id, client_id=None)
+    found = [item.error for some in results.stream(database, seen) for item in some]
+    assert found == [None, None, "job_cancelled", "job_cancelled"]
+
+
+def test_a_filter_reads_no_chunk_that_can_hold_nothing_of_it(database, create, claim, save, read):
+    job = create(6)
+    for chunk_no in range(3):
+        save(claim(job, chunk_no), errors=[None, "non_finite_score"] if chunk_no == 1 else None)
+    streamed = list(results.stream(database, read(job), status="failed"))
+    assert [[item.index for item in some] for some in streamed] == [[3]]

@@ -13,6 +13,7 @@ from tokenizers.processors import TemplateProcessing
 from core.chunks import NewItem, cut
 from core.jobs import JobParameters
 from core.results import ItemError
+from core.templates import NONE, NONE_ITEM_FIRST
 from store.tokenizer import ByteTokenizer, JsonTokenizer
 from worker.prompts import prepare
 
@@ -23,7 +24,8 @@ def ids(*values):
     return np.array(values, "<i4").tobytes()
 
 
-def prepare_items(items, *, max_tokens=1_000, tokenizer=None, **parameters):
+def prepare_items(items, *, max_tokens=1_000, tokenizer=None, item_first=False, **parameters):
+    parameters["template"] = NONE_ITEM_FIRST if item_first else NONE
     parameters = JobParameters(**({"model": "fake", "query": "Q", "label_token_ids": [0, 1]} | parameters))
     (chunk,) = cut([item if isinstance(item, NewItem) else NewItem(item) for item in items])
     return prepare(parameters, chunk.payload, tokenizer or ByteTokenizer(), max_tokens=max_tokens)
