@@ -35,17 +35,16 @@ TOPICS = (
     *("time", "web", "security", "language", "programming"),
 )
 MODULES = (
-    *("argparse", "ast", "asyncio", "base64", "binascii", "bisect", "bz2", "calendar", "cmath", "cmd", "code"),
-    *("codecs", "collections", "configparser", "contextlib", "copy", "csv", "ctypes", "datetime", "dbm"),
-    *("decimal", "difflib", "dis", "email", "fileinput", "fnmatch", "fractions", "ftplib", "getopt", "gettext"),
-    *("glob", "gzip", "hashlib", "heapq", "hmac", "html", "imaplib", "inspect", "io", "ipaddress", "json"),
-    *("keyword", "linecache", "locale", "logging", "lzma", "mailbox", "math", "mimetypes", "numbers", "operator"),
-    *("optparse", "os", "pdb", "pickle", "pickletools", "platform", "plistlib", "poplib", "pprint", "profile"),
-    *("queue", "quopri", "random", "re", "runpy", "sched", "secrets", "selectors", "shelve", "shlex", "shutil"),
-    *("smtplib", "socket", "socketserver", "sqlite3", "ssl", "stat", "statistics", "string", "stringprep"),
-    *("struct", "subprocess", "symtable", "sysconfig", "tarfile", "tempfile", "textwrap", "threading", "timeit"),
-    *("tkinter", "tokenize", "trace", "traceback", "types", "typing", "unittest", "uuid", "venv", "warnings"),
-    *("wave", "weakref", "webbrowser", "wsgiref", "xml", "zipfile", "zipimport", "zlib"),
+    *("argparse", "ast", "asyncio", "base64", "binascii", "bisect", "bz2", "calendar", "cmath", "codecs"),
+    *("collections", "configparser", "contextlib", "csv", "ctypes", "datetime", "dbm", "decimal", "difflib"),
+    *("email", "fileinput", "fnmatch", "fractions", "ftplib", "gettext", "glob", "gzip", "hashlib", "heapq"),
+    *("hmac", "html", "imaplib", "inspect", "io", "ipaddress", "json", "locale", "logging", "lzma", "mailbox"),
+    *("math", "mimetypes", "operator", "optparse", "os", "pdb", "pickle", "platform", "plistlib", "poplib"),
+    *("pprint", "profile", "queue", "random", "re", "sched", "secrets", "selectors", "shelve", "shlex", "shutil"),
+    *("smtplib", "socket", "socketserver", "sqlite3", "ssl", "statistics", "string", "stringprep", "struct"),
+    *("subprocess", "tarfile", "tempfile", "textwrap", "threading", "timeit", "tkinter", "tokenize", "trace"),
+    *("traceback", "typing", "unittest", "uuid", "warnings", "wave", "weakref", "webbrowser", "wsgiref", "xml"),
+    *("zipfile", "zlib"),
 )
 MIN_MODULES = 60
 MAX_DOC_CHARACTERS = 1_200

@@ -17,6 +17,7 @@ import structlog
 
 from core.errors import Broken, NotReady, Refused
 from core.settings import Settings
+from rankmill import dead_workers
 from rankmill.client import Client
 from rankmill.data_folder import DataFolder
 from rankmill.embedded import ports, process
@@ -74,6 +75,7 @@ class Stack:
         self._settings, self._folder, self._wakeups = settings, folder, wakeups
         self._port = settings.api_port or ports.free_port()
         host = ports.LOOPBACK if settings.api_host in EVERY_ADDRESS else settings.api_host
+        self._database_url = settings.database_url
         self._url = f"http://{host}:{self._port}"
 
     def start(self) -> None:
@@ -83,6 +85,8 @@ class Stack:
         log.info("starting", folder=str(self._folder.path), logs=str(self._folder.path / "logs"))
         environment = self._environment()
         self._migrate(environment)
+        if not self._settings.database_url and self._wakeups.is_wanted():  # ours alone: whoever is in there is dead
+            dead_workers.forget(self._database_url)
         for name in PROCESSES:
             if self._wakeups.is_wanted():
                 self.supervisor.keep(self._child(name, environment))
@@ -92,7 +96,10 @@ class Stack:
         is_ready = False
         with Client(self._url, timeout_seconds=2) as client:
             while self._wakeups.is_wanted():
+                worker = self._worker_pid()
                 next_start = self.supervisor.look()
+                if worker != self._worker_pid():
+                    dead_workers.forget(self._database_url, pid=worker)
                 if not is_ready:
                     self._check_hope()
                     if is_ready := self._is_ready(client):
@@ -106,7 +113,7 @@ class Stack:
             postgres = Postgres(self._folder.path, output=self._folder.log_file("postgres"))
             postgres.start(is_wanted=self._wakeups.is_wanted)
             self.supervisor.keep(postgres, postgres.process)
-            ours["RANKMILL_DATABASE_URL"] = postgres.url
+            ours["RANKMILL_DATABASE_URL"] = self._database_url = postgres.url
         if not self._settings.redis_url:
             valkey = Valkey(self._folder.path, output=self._folder.log_file("valkey"))
             valkey.start()
@@ -130,13 +137,16 @@ class Stack:
 
     def _is_ready(self, client: Client) -> bool:
         """Whether the front end answers and our own worker is ready: one that a killed run left behind is not."""
-        worker = self.supervisor.kept["worker"].process.pid
+        worker = self._worker_pid()
         try:
             return client.is_ready() and any(
                 found.pid == worker and found.state == "ready" and found.is_alive for found in client.workers()
             )
         except (NotReady, Broken):
             return False
+
+    def _worker_pid(self) -> int:
+        return self.supervisor.kept["worker"].process.pid
 
     def _check_hope(self) -> None:
         """Before the first ready, a child that can't start is a fault to be told, not one to wait out."""
