@@ -52,7 +52,7 @@ def plan_attention(
     """Plan attention over segments that lie one after another in the packed row.
 
     ``lengths`` are tokens per segment, at least 1; ``parents`` the index of each one's parent, before it, or -1.
-    Neighbours with the same parent share tiles, so lay siblings side by side. ``rows`` are the tokens, ascending, that
+    Short neighbours with the same parent share tiles, so lay siblings side by side. ``rows`` are the tokens, ascending, that
     the query tensor holds rows for (a last layer needs only scored ones); default: all. One plan serves every layer
     with these head counts. The copy to the device does not wait. Raises ValueError where a chain lies in more than
     ``MAX_STRETCHES`` places or the segments are no forest.
@@ -86,7 +86,7 @@ def plan_tables(
     if row_tokens is None:
         segment_Q = np.repeat(np.arange(len(length_S)), length_S)
         token_Q = np.arange(len(segment_Q))
-        group_Q = np.cumsum(np.diff(parent_S, prepend=parent_S[:1]) != 0)[segment_Q]  # siblings side by side
+        group_Q = _tile_groups(length_S, parent_S, prefix_S, tile_rows)[segment_Q]
     else:
         token_Q = np.asarray(row_tokens, np.int64)
         segment_Q = group_Q = np.searchsorted(start_S, token_Q, side="right") - 1
@@ -150,6 +150,19 @@ def _chains(length_S: Ints, parent_S: Ints, start_S: Ints) -> tuple[Ints, Ints, 
         ancestor_S = np.where(ancestor_S >= 0, parent_S[ancestor_S], -1)
     kept = 1 if num_S.max() <= 1 else MAX_STRETCHES
     return prefix_S, end_SR[:, :kept], shift_SR[:, :kept]
+
+
+def _tile_groups(length_S: Ints, parent_S: Ints, prefix_S: Ints, tile_rows: int) -> Ints:
+    """Number the groups of segments that may share tiles: short siblings side by side, and each long one alone.
+
+    A tile of several segments reads all their keys for each row; a tile of one may have rows to spare, for which it
+    reads the chain once more. The former costs less until the segment is about twice as long as the chain.
+    """
+    is_long_S = length_S >= np.maximum(tile_rows, 2 * prefix_S)
+    is_new_S = np.diff(parent_S, prepend=-2) != 0
+    is_new_S |= is_long_S
+    is_new_S[1:] |= is_long_S[:-1]
+    return np.cumsum(is_new_S)
 
 
 def _cut(group_Q: Ints, tile_rows: int) -> tuple[Ints, Ints]:

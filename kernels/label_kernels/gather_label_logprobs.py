@@ -95,8 +95,8 @@ def gather_label_logprobs(
         out_BL = torch.empty(num_rows, num_labels, dtype=torch.float32, device=logits_BV.device)
     if out_BL.numel() == 0:
         return out_BL
-    tuned = tuned_for(logits_BV.device)
-    num_slices = triton.cdiv(num_columns, tuned.gather.block)
+    tuned = tuned_for(logits_BV.device).gather(num_rows)
+    num_slices = triton.cdiv(num_columns, tuned.block)
     sums = torch.empty(2, num_rows, num_slices, dtype=torch.float32, device=logits_BV.device)
     row_stride = logits_BV.stride(0)
     _slice_sums[(num_rows, num_slices)](
@@ -106,9 +106,9 @@ def gather_label_logprobs(
         num_columns,
         row_stride,
         num_slices,
-        BLOCK=tuned.gather.block,
+        BLOCK=tuned.block,
         OVERLAP=tuned.overlaps,
-        num_warps=tuned.gather.num_warps,
+        num_warps=tuned.num_warps,
     )
     _gather[(num_rows,)](
         logits_BV,

@@ -53,7 +53,6 @@ def _slice_sums(  # type: ignore[no-untyped-def]
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
     WEIGHT_FIRST: tl.constexpr,
-    FLATTEN: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
     OVERLAP: tl.constexpr,
@@ -68,7 +67,7 @@ def _slice_sums(  # type: ignore[no-untyped-def]
     AXIS: tl.constexpr = 0 if WEIGHT_FIRST else 1
     m = tl.full([ROWS], -1e30, tl.float32)
     z = tl.zeros([ROWS], tl.float32)
-    for tile in tl.range(first_tile, last_tile, flatten=FLATTEN):
+    for tile in tl.range(first_tile, last_tile, flatten=True):
         x = tl.zeros([COLUMNS, ROWS] if WEIGHT_FIRST else [ROWS, COLUMNS], tl.float32)
         for at in tl.range(0, D, DEPTH):
             h = hidden.load([first_row, at])
@@ -171,8 +170,7 @@ def label_logprobs(
         out_BL = torch.empty(num_rows, num_labels, dtype=torch.float32, device=hidden_BD.device)
     if out_BL.numel() == 0:
         return out_BL
-    chip = tuned_for(hidden_BD.device)
-    tuned = chip.head(num_rows)
+    tuned = tuned_for(hidden_BD.device).head(num_rows)
     tile_depth = tuned.depth_bytes // hidden_BD.element_size()
     num_row_tiles = triton.cdiv(num_rows, tuned.rows)
     num_tiles = triton.cdiv(num_columns, tuned.columns)
@@ -185,7 +183,7 @@ def label_logprobs(
         "D": depth,
         "HAS_BIAS": bias_V is not None,
         "HAS_SOFTCAP": softcap is not None,
-        "OVERLAP": chip.overlaps,
+        "OVERLAP": tuned.overlaps,
     }
     _slice_sums[(num_row_tiles * num_slices,)](
         TensorDescriptor.from_tensor(hidden_BD, [tuned.rows, tile_depth]),
@@ -204,7 +202,6 @@ def label_logprobs(
         COLUMNS=tuned.columns,
         DEPTH=tile_depth,
         WEIGHT_FIRST=tuned.rows < 64,
-        FLATTEN=tuned.is_flat,
         num_warps=tuned.num_warps,
         num_stages=tuned.num_stages,
         **options,
@@ -229,7 +226,7 @@ def label_logprobs(
         SLICES=triton.next_power_of_2(num_slices),
         LABELS=labels,
         num_warps=4,
-        launch_pdl=chip.overlaps,
+        launch_pdl=tuned.overlaps,
         **options,
     )
     return out_BL

@@ -10,10 +10,11 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """``block``: logits that one program reads."""
+    """``block``: logits that one program reads; ``overlaps``: the second stage starts while the first still runs."""
 
     block: int
     num_warps: int
+    overlaps: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,30 +27,37 @@ class Head:
     num_warps: int
     num_stages: int
     programs: int
-    is_flat: bool = True
+    overlaps: bool  # the second stage starts while the first still runs
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """``rows``: query rows of a tile, tokens times the heads that share it; ``keys``: 16-bit keys read at a time."""
+    """``rows``: query rows of a tile, tokens times the heads that share it; ``keys``: 16-bit keys read at a time.
+
+    ``max_registers`` a thread, so that one more program fits; None where all are needed.
+    """
 
     rows: int
     keys: int
     num_warps: int
     num_stages: int
+    max_registers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The configurations of all kernels on one chip. ``overlaps``: it knows programmatic dependent launch."""
+    """The configurations of all kernels on one chip."""
 
     name: str
-    gather: Gather
-    heads: tuple[tuple[int, Head], ...]  # by the most rows that each serves; the last serves any number
+    gathers: tuple[tuple[int, Gather], ...]  # by the most rows that each serves; the last serves any number
+    heads: tuple[tuple[int, Head], ...]  # likewise
     attention_64: Attention  # head dims up to 64
     attention_128: Attention
     attention_256: Attention
-    overlaps: bool
+
+    def gather(self, num_rows: int) -> Gather:
+        """Return the configuration for this many rows."""
+        return next((gather for most, gather in self.gathers if num_rows <= most), self.gathers[-1][1])
 
     def head(self, num_rows: int) -> Head:
         """Return the configuration for this many rows."""
@@ -64,47 +72,48 @@ class Tuned:
 
 _H200 = Tuned(
     name="NVIDIA H200",
-    gather=Gather(block=8192, num_warps=4),
+    gathers=(
+        (64, Gather(block=1024, num_warps=1, overlaps=True)),
+        (1024, Gather(block=4096, num_warps=4, overlaps=True)),
+        (0, Gather(block=2048, num_warps=1, overlaps=False)),
+    ),
     heads=(
-        (16, Head(rows=16, columns=128, depth_bytes=256, num_warps=4, num_stages=5, programs=132)),
-        (32, Head(rows=32, columns=128, depth_bytes=256, num_warps=4, num_stages=4, programs=132)),
-        (64, Head(rows=64, columns=128, depth_bytes=256, num_warps=4, num_stages=4, programs=132)),
-        (128, Head(rows=128, columns=128, depth_bytes=128, num_warps=4, num_stages=3, programs=264)),
-        (512, Head(rows=128, columns=256, depth_bytes=128, num_warps=8, num_stages=4, programs=132)),
-        (2048, Head(rows=128, columns=128, depth_bytes=128, num_warps=4, num_stages=3, programs=264)),
-        (0, Head(rows=128, columns=256, depth_bytes=128, num_warps=8, num_stages=3, programs=132)),
+        (16, Head(rows=16, columns=128, depth_bytes=256, num_warps=4, num_stages=5, programs=132, overlaps=True)),
+        (32, Head(rows=32, columns=128, depth_bytes=256, num_warps=4, num_stages=4, programs=132, overlaps=True)),
+        (64, Head(rows=64, columns=128, depth_bytes=256, num_warps=4, num_stages=4, programs=132, overlaps=True)),
+        (128, Head(rows=128, columns=128, depth_bytes=128, num_warps=4, num_stages=3, programs=264, overlaps=True)),
+        (512, Head(rows=128, columns=256, depth_bytes=128, num_warps=8, num_stages=4, programs=132, overlaps=True)),
+        (2048, Head(rows=128, columns=128, depth_bytes=128, num_warps=4, num_stages=3, programs=264, overlaps=True)),
+        (0, Head(rows=128, columns=256, depth_bytes=128, num_warps=8, num_stages=3, programs=132, overlaps=True)),
     ),
     attention_64=Attention(rows=64, keys=64, num_warps=4, num_stages=3),
-    attention_128=Attention(rows=64, keys=32, num_warps=4, num_stages=3),
+    attention_128=Attention(rows=64, keys=32, num_warps=4, num_stages=2, max_registers=128),
     attention_256=Attention(rows=64, keys=32, num_warps=4, num_stages=2),
-    overlaps=True,
 )
 # For a GPU that nobody tuned for: tiles that fit any since Ampere.
 _OTHER_GPU = Tuned(
     name="no chip in particular",
-    gather=Gather(block=4096, num_warps=4),
+    gathers=((0, Gather(block=4096, num_warps=4, overlaps=False)),),
     heads=(
-        (16, Head(rows=16, columns=64, depth_bytes=128, num_warps=4, num_stages=4, programs=256)),
-        (0, Head(rows=64, columns=64, depth_bytes=128, num_warps=4, num_stages=3, programs=256)),
+        (16, Head(rows=16, columns=64, depth_bytes=128, num_warps=4, num_stages=4, programs=256, overlaps=False)),
+        (0, Head(rows=64, columns=64, depth_bytes=128, num_warps=4, num_stages=3, programs=256, overlaps=False)),
     ),
     attention_64=Attention(rows=64, keys=32, num_warps=4, num_stages=2),
     attention_128=Attention(rows=64, keys=32, num_warps=4, num_stages=2),
     attention_256=Attention(rows=64, keys=16, num_warps=4, num_stages=1),
-    overlaps=False,
 )
 # Triton's interpreter runs programs one after another: few large ones are quick. Attention keeps small tiles, so that
 # small tests have many of them.
 _INTERPRETER = Tuned(
     name="Triton's interpreter",
-    gather=Gather(block=8192, num_warps=1),
+    gathers=((0, Gather(block=8192, num_warps=1, overlaps=False)),),
     heads=(
-        (16, Head(rows=16, columns=128, depth_bytes=256, num_warps=1, num_stages=1, programs=3)),
-        (0, Head(rows=64, columns=64, depth_bytes=128, num_warps=1, num_stages=1, programs=6)),
+        (16, Head(rows=16, columns=128, depth_bytes=256, num_warps=1, num_stages=1, programs=3, overlaps=False)),
+        (0, Head(rows=64, columns=64, depth_bytes=128, num_warps=1, num_stages=1, programs=6, overlaps=False)),
     ),
     attention_64=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
     attention_128=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
     attention_256=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
-    overlaps=False,
 )
 
 
