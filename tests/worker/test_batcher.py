@@ -146,9 +146,13 @@ def test_a_batch_that_lay_ready_while_the_engine_died_is_no_suspect(start):
         wait_until(lambda: engine.num_deaths or len(engine.asking) == 2)
         return EngineDied("poison", was_running=True)
 
-    texts = [b"bad"] + [b"good %d" % number for number in range(6)]
-    batcher, engine = start(max_batch_tokens=1, trouble=trouble)
-    check(batcher.score(prompts_of(texts), small=False), texts, {b"bad": ItemError.CRASHES_ENGINE})
+    batcher, engine = start(trouble=trouble)
+    with ThreadPoolExecutor(2) as threads:
+        bad = threads.submit(batcher.score, prompts_of([b"bad"]), small=False)
+        wait_until(lambda: engine.batches)
+        good = threads.submit(batcher.score, prompts_of([b"good"]), small=False)
+    check(bad.result(), [b"bad"], {b"bad": ItemError.CRASHES_ENGINE})
+    check(good.result(), [b"good"])
     assert batcher.stats.num_engine_deaths == engine.num_deaths == 2
 
 

@@ -9,16 +9,19 @@ import numpy as np
 import pytest
 import torch
 from tiny_models import CONFIGS, NUM_ROWS, VOCAB_SIZE, save
+from tokenizers import Tokenizer
 
 from worker.engine.options import EngineOptions
 from worker.engine.padded import PaddedEngine
+from worker.engine.process import EngineProcess
 from worker.engine.protocol import Batch, EngineOutOfMemory, EngineRefused
 
 TOLERANCE = 1e-5
 
 
 def engine_of(folder, **options):
-    return PaddedEngine(EngineOptions(model=str(folder), model_name="tiny", device="cpu", **options), lambda: None)
+    options = {"device": "cpu", "torch_threads": 1, **options}  # tiny products gain nothing from more threads
+    return PaddedEngine(EngineOptions(model=str(folder), model_name="tiny", **options), lambda: None)
 
 
 def prompts_of(lengths, *, vocab_size=VOCAB_SIZE, seed=0):
@@ -163,3 +166,19 @@ def test_a_gguf_file_scores_as_its_model_does_prompt_by_prompt():
     prompts = prompts_of([3, 20, 1, 9], vocab_size=49_152)
     assert np.abs(scores_of(engine, prompts, [5, 6]) - plain(engine._model, prompts, [5, 6])).max() <= 1e-4
     assert (engine.info.card.vocab_size, engine.info.card.max_tokens) == (49_152, 8_192)
+
+
+def test_an_engine_process_serves_a_real_model(tmp_path):
+    model = save(tmp_path, CONFIGS["llama"]())
+    options = EngineOptions(model=str(tmp_path), model_name="tiny", device="cpu", torch_threads=1)
+    process = EngineProcess(options, start_timeout_seconds=100, hang_seconds=30)
+    process.start()
+    try:
+        info = process.wait_ready(100)
+        prompts = prompts_of([5, 3, 30])
+        got = scores_of(process, prompts, [4, 9])
+    finally:
+        process.stop()
+    assert np.abs(got - plain(model, prompts, [4, 9])).max() <= TOLERANCE
+    assert info.choices["torch_threads"] == "1"
+    assert Tokenizer.from_str(info.tokenizer_json.decode()).encode("<1>ab").ids
