@@ -13,6 +13,9 @@ import msgspec
 from core.chunks import ChunkPayload
 from core.jobs import JobParameters
 
+LOW_LABEL_MASS = 0.01
+"""Under this share of the vocabulary's probability the model was not about to answer with any of the labels."""
+
 
 class ItemError(StrEnum):
     """Why one item has no score. Stored by these values; they never change their meaning."""
@@ -59,6 +62,7 @@ class ChunkResults:
     query_nos: list[int] | None = None
     evidence: Evidence | None = None
     calibrated: bool = False
+    num_low_mass: int = 0  # items whose label mass is under LOW_LABEL_MASS
 
     @property
     def num_failed(self) -> int:

@@ -69,13 +69,13 @@ _SAVE = text("""
            AND NOT (j.parameters ->> 'keep_inputs')::bool)
     INSERT INTO results (job_id, chunk_no, first_index, num_items, label_logprobs, label_offsets, prompt_tokens,
                          cached_tokens, tokens_dropped, errors, item_ids, item_indexes, query_nos, num_succeeded,
-                         num_failed, prompt_tokens_total, cached_tokens_total, calibrated, revision, dtype,
+                         num_failed, prompt_tokens_total, cached_tokens_total, num_low_mass, calibrated, revision, dtype,
                          template_version, engine_version, epoch)
     SELECT won.job_id, won.chunk_no, won.first_index, won.num_items, CAST(:label_logprobs AS real[]),
            CAST(:label_offsets AS int[]), CAST(:prompt_tokens AS int[]), CAST(:cached_tokens AS int[]),
            CAST(:tokens_dropped AS int[]), CAST(:errors AS text[]), CAST(:item_ids AS text[]),
            CAST(:item_indexes AS bigint[]), CAST(:query_nos AS int[]), won.num_items - :num_failed, :num_failed,
-           :prompt_tokens_total, :cached_tokens_total, :calibrated, :revision, :dtype, j.template_version,
+           :prompt_tokens_total, :cached_tokens_total, :num_low_mass, :calibrated, :revision, :dtype, j.template_version,
            :engine_version, :epoch
       FROM won JOIN jobs j ON j.id = won.job_id
     RETURNING chunk_no
@@ -143,6 +143,7 @@ def save(connection: Connection, claim: Claim, results: ChunkResults, *, owner: 
             "num_failed": results.num_failed,
             "prompt_tokens_total": sum(results.prompt_tokens),
             "cached_tokens_total": sum(results.cached_tokens or ()),
+            "num_low_mass": results.num_low_mass,
             "calibrated": results.calibrated,
             "revision": "" if evidence is None else evidence.revision,
             "dtype": "" if evidence is None else evidence.dtype,

@@ -14,20 +14,24 @@ import msgspec
 from sqlalchemy import Connection, RowMapping, text
 
 from core.jobs import Job
+from core.results import LOW_LABEL_MASS
 from core.states import TERMINAL_JOB_STATES, JobState
 from store import rows
 
 _SUMS = """
     SELECT COALESCE(sum(num_succeeded), 0) AS num_succeeded, COALESCE(sum(num_failed), 0) AS num_failed,
            COALESCE(sum(prompt_tokens_total), 0) AS prompt_tokens,
-           COALESCE(sum(cached_tokens_total), 0) AS cached_tokens
+           COALESCE(sum(cached_tokens_total), 0) AS cached_tokens,
+           COALESCE(sum(num_low_mass), 0) AS num_low_mass
       FROM results WHERE job_id = :job_id
 """
 
 _FREEZE = """
     finished_at = now(), touched_at = now(), num_succeeded = s.num_succeeded, num_failed = s.num_failed,
     num_cancelled = j.num_items - s.num_succeeded - s.num_failed, prompt_tokens = s.prompt_tokens,
-    cached_tokens = s.cached_tokens
+    cached_tokens = s.cached_tokens,
+    warnings = CASE WHEN 2 * s.num_low_mass > s.num_succeeded THEN j.warnings || CAST(:low_mass AS jsonb)
+                    ELSE j.warnings END
 """
 
 _COMPLETE = text(f"""
@@ -51,6 +55,16 @@ _END = text(f"""
 
 _LOCK = text(f"SELECT {rows.JOB_COLUMNS} FROM jobs j {rows.LIVE_SUMS} WHERE j.id = :job_id FOR UPDATE OF j")  # noqa: S608
 
+# More than half of the items below it is the same as a median below it, and needs no list of all masses.
+_LOW_MASS = rows.to_json(
+    [
+        (
+            f"low_label_mass: for most items the labels have together less than {LOW_LABEL_MASS:.0%} of the probability of"
+            " the next token: the model was not about to answer with any of them. Check the template and the labels."
+        )
+    ]
+)
+
 _DELIVERY = text("""
     INSERT INTO deliveries (job_id, client_id, event, url, body)
     VALUES (:job_id, :client_id, :event, :url, :body)
@@ -63,7 +77,7 @@ def end(connection: Connection, job_id: UUID) -> bool:
     Call it in a transaction of its own after each save: of two last chunks that are saved at once, the one whose save
     commits later sees both done.
     """
-    row = connection.execute(_COMPLETE, {"job_id": job_id}).mappings().one_or_none()
+    row = connection.execute(_COMPLETE, {"job_id": job_id, "low_mass": _LOW_MASS}).mappings().one_or_none()
     if row is None:
         return False
     _write_delivery(connection, row)
@@ -98,7 +112,13 @@ def abort(
     connection.execute(_DROP_CHUNKS, {"job_id": job_id})
     ended = (
         connection.execute(
-            _END, {"job_id": job_id, "state": state, "error": None if error is None else rows.to_json(error)}
+            _END,
+            {
+                "job_id": job_id,
+                "state": state,
+                "error": None if error is None else rows.to_json(error),
+                "low_mass": _LOW_MASS,
+            },
         )
         .mappings()
         .one()

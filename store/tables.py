@@ -103,7 +103,7 @@ workers = Table(
     Column("details", JSONB, nullable=False, server_default=text("'{}'")),
     Column("started_at", _TIME, nullable=False, server_default=_NOW),
     Column("heartbeat_at", _TIME, nullable=False, server_default=_NOW),
-    CheckConstraint(_one_of("state", ("starting", "ready", "stopping")), name="state"),
+    CheckConstraint(_one_of("state", ("starting", "ready", "stopping", "refused")), name="state"),
 )
 
 jobs = Table(
@@ -229,6 +229,7 @@ results = Table(
     Column("num_failed", Integer, nullable=False),
     Column("prompt_tokens_total", BigInteger, nullable=False),
     Column("cached_tokens_total", BigInteger, nullable=False),
+    Column("num_low_mass", Integer, nullable=False),
     Column("calibrated", Boolean, nullable=False),
     Column("revision", Text, nullable=False),
     Column("dtype", Text, nullable=False),

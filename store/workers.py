@@ -13,7 +13,8 @@ from store import rows
 ALIVE_SECONDS = 30  # a worker silent for longer is taken for dead: its hints count as lost
 KEPT_SECONDS = 3_600  # how long a dead worker stays in the list, for whoever wonders
 
-WorkerState = Literal["starting", "ready", "stopping"]
+WorkerState = Literal["starting", "ready", "stopping", "refused"]
+"""A refused worker can't serve its model, and its details say why; it stays in the list until somebody has seen it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,7 @@ CREATE TABLE results (
     num_failed INTEGER NOT NULL,
     prompt_tokens_total BIGINT NOT NULL,
     cached_tokens_total BIGINT NOT NULL,
+    num_low_mass INTEGER NOT NULL,
     calibrated BOOLEAN NOT NULL,
     revision TEXT NOT NULL,
     dtype TEXT NOT NULL,
@@ -166,7 +167,7 @@ CREATE TABLE workers (
     started_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     heartbeat_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     CONSTRAINT workers_pkey PRIMARY KEY (owner),
-    CONSTRAINT workers_state_check CHECK (state IN ('starting', 'ready', 'stopping'))
+    CONSTRAINT workers_state_check CHECK (state IN ('starting', 'ready', 'stopping', 'refused'))
 );
 
 CREATE TABLE api_keys (

@@ -81,6 +81,13 @@ def test_the_database_refuses_results_that_do_not_sum_to_their_items(database, c
         connection.execute(text("UPDATE results SET num_failed = num_failed + 1"))
 
 
+@pytest.mark.parametrize(("num_low_mass", "warns"), [(2, False), (3, True)])
+def test_a_job_whose_median_label_mass_is_under_one_percent_says_so(create, claim, save, read, num_low_mass, warns):
+    job = create(5, chunk_items=5)
+    save(claim(job), num_low_mass=num_low_mass)
+    assert any("low_label_mass" in warning for warning in read(job).warnings) == warns
+
+
 def test_a_cancelled_job_stays_as_it_was_cancelled(database, create, claim, save, read):
     job = create(4)
     save(claim(job, 0))
