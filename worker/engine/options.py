@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from core.model_cards import FAKE_MODEL
-from core.settings import Settings
+
+if TYPE_CHECKING:
+    from core.settings import Settings  # the engine process has no use for pydantic
 
 
 @dataclass(frozen=True, slots=True)
