@@ -24,7 +24,7 @@ from worker.engine.options import EngineOptions
 from worker.engine.protocol import Batch, EngineInfo, EngineOutOfMemory, EngineRefused, FloatArray, Scores
 
 CPU_BATCH_TOKENS = 2_048
-MAX_CUDA_BATCH_TOKENS = 32_768  # beyond, longer rows are padded further for no gain
+MAX_CUDA_BATCH_TOKENS = 65_536  # an H200 is busy by then
 MAX_LOGITS = 1 << 27  # numbers: as many rows meet the head at a time
 PROBE_LENGTHS = (1, 7, 4)
 PROBE_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.5}  # of log-probabilities: finds wrong, not inexact

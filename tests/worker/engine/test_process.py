@@ -168,6 +168,7 @@ def test_a_model_that_does_not_exist_is_refused_with_the_reason_and_not_tried_ag
         with pytest.raises(EngineRefused):
             engine.score(batch_of(b"a"))
         assert engine.num_deaths == 0
+        wait_until(lambda: not engine._threads[0].is_alive())  # nobody starts it again
 
 
 def test_an_engine_that_takes_too_long_to_start_is_not_ready_and_tried_again(monkeypatch):
