@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from core.chunks import ChunkPayload
 from core.jobs import JobParameters
@@ -72,16 +73,30 @@ class ChunkResults:
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
-    """A saved chunk as it is read back."""
+    """A saved chunk as it is read back. ``evidence`` is None where its job's end overtook it."""
 
     chunk_no: int
     first_index: int
     results: ChunkResults
     finished_at: datetime | None = None
+    evidence: ItemEvidence | None = None
+
+
+class ItemEvidence(msgspec.Struct, frozen=True):
+    """What a score was made with."""
+
+    template_version: str
+    revision: str
+    dtype: str
+    engine_version: str
 
 
 class ItemResult(msgspec.Struct, omit_defaults=False):
-    """One item's result as its reader sees it. ``score`` is the first label's probability; None with an error."""
+    """One item's result as its reader sees it. ``score`` is the first label's probability; None with an error.
+
+    The last two are there on request: what the probabilities were made from (None stands for minus infinity), and what
+    the score was made with (None where it never was).
+    """
 
     index: int
     id: str | None
@@ -93,6 +108,8 @@ class ItemResult(msgspec.Struct, omit_defaults=False):
     truncated: bool
     tokens_dropped: int
     error: str | None
+    label_logprobs: list[float | None] | UnsetType | None = UNSET
+    evidence: ItemEvidence | UnsetType | None = UNSET
 
 
 def unscored(error: ItemError, chunk_no: int, first_index: int, payload: ChunkPayload) -> StoredChunk:
@@ -121,22 +138,29 @@ def softmax(values: list[float]) -> list[float]:
     return [weight / total for weight in weights]
 
 
-def item_results(stored: StoredChunk, parameters: JobParameters, *, start: int = 0) -> Iterator[ItemResult]:
-    """The chunk's items from position ``start`` of it on, in order."""
+def item_results(
+    stored: StoredChunk, parameters: JobParameters, *, start: int = 0, include: Collection[str] = ()
+) -> Iterator[ItemResult]:
+    """The chunk's items from position ``start`` of it on, in order; ``include`` names fields that are on request."""
     chunk = stored.results
+    evidence = stored.evidence if "evidence" in include else UNSET
     width = (
         0 if chunk.label_offsets is not None or not chunk.num_items else len(chunk.label_logprobs) // chunk.num_items
     )
     for position in range(start, chunk.num_items):
         error = chunk.errors[position] if chunk.errors is not None else None
         score = probabilities = mass = None
+        logprobs: list[float | None] | UnsetType | None = None if "label_logprobs" in include else UNSET
         if error is None:
             begin, end = (
                 (position * width, (position + 1) * width)
                 if chunk.label_offsets is None
                 else (chunk.label_offsets[position], chunk.label_offsets[position + 1])
             )
-            score, probabilities, mass = _answer(chunk.label_logprobs[begin:end], parameters, chunk.calibrated)
+            values = chunk.label_logprobs[begin:end]
+            score, probabilities, mass = _answer(values, parameters, chunk.calibrated)
+            if logprobs is None:
+                logprobs = [value if math.isfinite(value) else None for value in values]
         dropped = chunk.tokens_dropped[position] if chunk.tokens_dropped is not None else 0
         yield ItemResult(
             index=stored.first_index + position if chunk.item_indexes is None else chunk.item_indexes[position],
@@ -149,6 +173,8 @@ def item_results(stored: StoredChunk, parameters: JobParameters, *, start: int =
             truncated=dropped > 0,
             tokens_dropped=dropped,
             error=error,
+            label_logprobs=logprobs,
+            evidence=evidence,
         )
 
 

@@ -5,15 +5,15 @@ While a job runs, a reader sees the contiguous finished prefix, so that a positi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Row, text
 
 from core.jobs import Job
-from core.results import ChunkResults, ItemError, ItemResult, StoredChunk, item_results, unscored
+from core.results import ChunkResults, ItemError, ItemEvidence, ItemResult, StoredChunk, item_results, unscored
 from core.states import ChunkState, JobState
 from store import payloads
 from store.database import Database
@@ -21,12 +21,25 @@ from store.database import Database
 CHUNKS_PER_READ = 16
 
 
+@dataclass(slots=True)
+class EvidenceRun:
+    """What the next ``num_items`` of a page were made with, from the one with ``first_index`` on; None: never scored."""
+
+    evidence: ItemEvidence | None
+    first_index: int
+    num_items: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some results, and the position that the next page starts at: None where nothing will follow."""
+    """Some results, and the position that the next page starts at: None where nothing will follow.
+
+    ``evidence`` covers the items one run after the other, in their order.
+    """
 
     items: list[ItemResult]
     next_position: int | None
+    evidence: list[EvidenceRun] = field(default_factory=list)
 
 
 _CHUNK_AT = text("""
@@ -38,7 +51,7 @@ _CHUNK_AT = text("""
 _CHUNKS_FROM = text("""
     SELECT j.state AS job_state, c.state, c.chunk_no, c.first_index, c.num_items, i.payload, r.label_logprobs,
            r.label_offsets, r.prompt_tokens, r.cached_tokens, r.tokens_dropped, r.errors, r.item_ids, r.item_indexes,
-           r.query_nos, r.calibrated, r.saved_at
+           r.query_nos, r.calibrated, r.template_version, r.revision, r.dtype, r.engine_version, r.saved_at
       FROM jobs j
       JOIN chunks c ON c.job_id = j.id
       LEFT JOIN results r ON r.job_id = c.job_id AND r.chunk_no = c.chunk_no
@@ -58,22 +71,39 @@ _OVERTAKEN = {
 }
 
 
-def page(connection: Connection, job: Job, *, position: int, limit: int, status: str | None = None) -> Page:
-    """Up to ``limit`` results from ``position`` (an item's place in the job) on; ``status``: succeeded or failed."""
+def page(
+    connection: Connection,
+    job: Job,
+    *,
+    position: int,
+    limit: int,
+    status: str | None = None,
+    include: Collection[str] = (),
+) -> Page:
+    """Up to ``limit`` results from ``position`` (an item's place in the job) on; ``status``: succeeded or failed.
+
+    ``include`` names what an item carries only on request: ``label_logprobs``, ``evidence``.
+    """
     found: list[ItemResult] = []
+    runs: list[EvidenceRun] = []
     next_position = position
     for stored in _chunks_from(connection, job, position, status):
         start = max(0, position - stored.first_index)
-        for offset, item in enumerate(item_results(stored, job.parameters, start=start), start):
+        for offset, item in enumerate(item_results(stored, job.parameters, start=start, include=include), start):
             if len(found) == limit:
-                return Page(found, next_position)
+                return Page(found, next_position, runs)
             if status is None or (item.error is None) == (status == "succeeded"):
+                if not runs or runs[-1].evidence != stored.evidence:
+                    runs.append(EvidenceRun(stored.evidence, item.index))
+                runs[-1].num_items += 1
                 found.append(item)
             next_position = stored.first_index + offset + 1
-    return Page(found, None if job.finished_at is not None else next_position)
+    return Page(found, None if job.finished_at is not None else next_position, runs)
 
 
-def stream(database: Database, job: Job, *, position: int = 0, status: str | None = None) -> Iterator[list[ItemResult]]:
+def stream(
+    database: Database, job: Job, *, position: int = 0, status: str | None = None, include: Collection[str] = ()
+) -> Iterator[list[ItemResult]]:
     """All results from ``position`` on, a chunk's at a time, in memory that does not grow with the job.
 
     No transaction is open while the reader is busy with what it got. Of a running job the stream is what was finished
@@ -87,7 +117,7 @@ def stream(database: Database, job: Job, *, position: int = 0, status: str | Non
             some = _read(connection, job, chunk_no, CHUNKS_PER_READ, status)
         for stored in some:
             start = max(0, position - stored.first_index)
-            items = list(item_results(stored, job.parameters, start=start))
+            items = list(item_results(stored, job.parameters, start=start, include=include))
             yield items if status is None else [i for i in items if (i.error is None) == (status == "succeeded")]
         if len(some) < CHUNKS_PER_READ:
             return
@@ -133,4 +163,5 @@ def _to_stored(row: Row[Any]) -> StoredChunk:
             calibrated=row.calibrated,
         ),
         row.saved_at,
+        ItemEvidence(row.template_version, row.revision, row.dtype, row.engine_version),
     )
