@@ -37,6 +37,13 @@ def assert_every_score_is_right(client, job_id, sent):
     assert max(abs(result.score - score) for result, score in zip(results, expected, strict=True)) < 1e-6
 
 
+def assert_stops_and_leaves_no_process(up, number):
+    family = psutil.Process(up.pid).children(recursive=True)
+    up.send_signal(number)
+    assert up.wait(40) == 0
+    assert [process for process in family if process.is_running()] == []
+
+
 def child_of(up, name):
     """The direct child that runs ``name``: a command of ours, or a server."""
     for process in psutil.Process(up.pid).children():
@@ -81,19 +88,16 @@ def test_a_killed_child_is_started_again_and_the_job_it_worked_on_completes(stac
     wait_until(client.is_ready)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_stopping_leaves_no_process_and_a_second_up_finishes_what_was_unfinished(tmp_path, number):
-    sent = items(20_000, prefix="unfinished ")
+def test_stopping_leaves_no_process_and_a_second_up_finishes_what_was_unfinished(tmp_path):
+    sent = items(60_000, prefix="unfinished ")
     with running_up(tmp_path, model="fake", environment=QUICK) as (url, up), Client(url) as client:
-        family = psutil.Process(up.pid).children(recursive=True)
         job = client.submit({"items": sent})
-        up.send_signal(number)
-        assert up.wait(40) == 0
-        assert [process for process in family if process.is_running()] == []
-    with running_up(tmp_path, model="fake", environment=QUICK) as (url, _), Client(url) as client:
+        assert_stops_and_leaves_no_process(up, signal.SIGTERM)
+    with running_up(tmp_path, model="fake", environment=QUICK) as (url, up), Client(url) as client:
         before = client.job(job.id)
         assert client.wait(job.id).counts.succeeded == len(sent)
         assert_every_score_is_right(client, job.id, sent)
+        assert_stops_and_leaves_no_process(up, signal.SIGINT)
     assert before.counts.pending > 0, "the first run finished it: this test has shown nothing"
 
 
