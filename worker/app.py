@@ -40,6 +40,7 @@ from worker.warm_stop import WarmStop
 REFUSED_STATUS = 3  # the exit status when the model can't be served: starting again would not help
 BROKEN_STATUS = 1  # starting again may help
 REDIS_TIMEOUT_SECONDS = 5.0  # for a notice: whoever waits for it polls too
+SHARE_FOR_THE_BATCH = 0.5  # of a stop's time, until the running batch is given up; the rest is for giving leases back
 LOOK_SECONDS = 0.5  # how often a boot looks whether it is to stop
 
 log = structlog.get_logger()
@@ -119,8 +120,8 @@ class WorkerProcess:
         batcher = self._batcher = Batcher(self._engine)
         consumer = self._consumer(engine, batcher)
         self._stop.on_request(consumer.end)
-        self._stop.on_request(batcher.stop)
-        self._stop.on_request(self._say_stopping)
+        self._stop.on_request(lambda: self._heartbeat.say("stopping"))
+        self._stop.on_request(lambda: batcher.stop(self._settings.stop_seconds * SHARE_FOR_THE_BATCH))
         if not self._stop.requested.is_set():
             log.info("worker ready", owner=self._info.owner, model=engine.card.name, threads=self._info.threads)
             consumer.run()
@@ -178,13 +179,7 @@ class WorkerProcess:
     def _publish(self, engine: EngineInfo) -> None:
         with self._database.begin() as connection:
             model_cards.publish(connection, engine.card, engine.tokenizer_json)
-            workers.heartbeat(connection, self._info.owner, state="ready", details=self._details())
-        self._heartbeat.state = "ready"
-
-    def _say_stopping(self) -> None:
-        self._heartbeat.state = "stopping"
-        with suppress(NotReady):
-            self._heartbeat.report()
+        self._heartbeat.say("ready")
 
     def _announce(self, job_id: UUID) -> None:
         notices.announce(self._redis, job_id, prefix=self._settings.redis_prefix)

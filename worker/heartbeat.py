@@ -31,7 +31,7 @@ class Pulse:
 
 
 class Heartbeat:
-    """Beats until it is stopped, also while Postgres is away. ``state`` is set by whoever boots the worker."""
+    """Beats until it is stopped, also while Postgres is away."""
 
     def __init__(
         self,
@@ -43,19 +43,26 @@ class Heartbeat:
         progress: Callable[[], float],
         details: Callable[[], dict[str, Any]],
     ) -> None:
-        self.state: workers.WorkerState = "starting"
+        self._state: workers.WorkerState = "starting"
         self._database, self._leases, self._info, self._pulse = database, leases, info, pulse
         self._progress, self._details = progress, details
-        self._stopped = Event()
+        self._is_stopped = False
+        self._woken = Event()
         self._thread = Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
         """Beat in a thread of its own."""
         self._thread.start()
 
+    def say(self, state: workers.WorkerState) -> None:
+        """Report this state from now on, and for the first time soon. Returns at once."""
+        self._state = state
+        self._woken.set()
+
     def stop(self) -> None:
         """The last beat is over when this returns, or Postgres hangs and nobody waits for it."""
-        self._stopped.set()
+        self._is_stopped = True
+        self._woken.set()
         if self._thread.is_alive():
             self._thread.join(timeout=1)
 
@@ -77,15 +84,17 @@ class Heartbeat:
     def report(self) -> None:
         """Write the worker's row; a row that was swept while Postgres could not be reached comes back."""
         with self._database.begin() as connection:
-            if not workers.heartbeat(connection, self._info.owner, state=self.state, details=self._details()):
-                workers.register(connection, replace(self._info, state=self.state))
+            if not workers.heartbeat(connection, self._info.owner, state=self._state, details=self._details()):
+                workers.register(connection, replace(self._info, state=self._state))
 
     def _run(self) -> None:
         beats = [(self.renew, self._pulse.renew_seconds), (self.report, self._pulse.heartbeat_seconds)]
         due_at = [time.monotonic() + every for _, every in beats]
-        while not self._stopped.wait(max(0.0, min(due_at) - time.monotonic())):
+        while not self._is_stopped:
+            is_urgent = self._woken.wait(max(0.0, min(due_at) - time.monotonic()))
+            self._woken.clear()
             for number, (beat, every_seconds) in enumerate(beats):
-                if due_at[number] <= time.monotonic():
+                if due_at[number] <= time.monotonic() or (is_urgent and beat == self.report):
                     is_done = self._try(beat)
                     due_at[number] = time.monotonic() + (
                         every_seconds if is_done else min(every_seconds, RETRY_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from processes import wait_until
 from sqlalchemy import text
 
 from core.errors import NotReady
@@ -129,16 +130,25 @@ def test_the_row_says_the_state_and_the_details(database, make_heartbeat, only_w
     with database.begin() as connection:
         workers.register(connection, WorkerInfo("a", "host", 1, "fake", 4))
     heartbeat = make_heartbeat()
-    heartbeat.state = "ready"
+    heartbeat.say("ready")
     heartbeat.report()
     assert (only_worker().info.state, only_worker().details) == ("ready", {"num_batches": 7})
 
 
 def test_a_row_that_was_swept_while_postgres_was_out_of_reach_comes_back(make_heartbeat, only_worker):
     heartbeat = make_heartbeat()
-    heartbeat.state = "ready"
+    heartbeat.say("ready")
     heartbeat.report()
     assert only_worker().info.state == "ready"
+
+
+def test_a_new_state_is_reported_soon(database, make_heartbeat, only_worker):
+    with database.begin() as connection:
+        workers.register(connection, WorkerInfo("a", "host", 1, "fake", 4))
+    heartbeat = make_heartbeat(heartbeat_seconds=60, renew_seconds=60)
+    heartbeat.start()
+    heartbeat.say("stopping")
+    wait_until(lambda: only_worker().info.state == "stopping", seconds=5)
 
 
 def test_the_thread_goes_on_after_postgres_was_away_and_after_a_bug(
@@ -157,8 +167,5 @@ def test_the_thread_goes_on_after_postgres_was_away_and_after_a_bug(
 
     monkeypatch.setattr(chunks, "renew", renew)
     make_heartbeat(ledger.leases, renew_seconds=0.05).start()
-    deadline = time.monotonic() + 5
-    while seconds_left()[0] < 25:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: seconds_left()[0] > 25, seconds=5)
     assert troubles == []

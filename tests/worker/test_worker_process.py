@@ -22,7 +22,7 @@ HANGS = "\x01hang"  # the fake engine with faults never answers it; without, it 
 
 @pytest.fixture
 def settings(database_url, redis_url):
-    return {"database_url": database_url, "redis_url": redis_url, "worker_threads": 4, "lease_seconds": 30}
+    return {"database_url": database_url, "redis_url": redis_url, "worker_threads": 4, "stop_seconds": 4}
 
 
 @pytest.fixture
@@ -85,11 +85,21 @@ def test_sigterm_gives_the_leases_back_and_leaves_nothing_behind(
         wait_until(lambda: chunk_states().count("leased") == 4)
         start = time.monotonic()
         assert worker.terminate() == 0
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < settings["stop_seconds"]
     assert set(chunk_states()) == {"pending"}
     assert all_workers() == []
     with redis.Redis.from_url(redis_url) as client:
         assert client.exists(PREFIX + bulk_queue(owner)) == 0
+
+
+def test_sigterm_lets_the_running_batch_finish_and_saves_it(settings, tmp_path, submit, hint, all_workers, read_job):
+    with running("worker", tmp_path, **settings, fake_delay=1_000) as worker:
+        wait_until(lambda: [each.info.state for each in all_workers()] == ["ready"])
+        (key,) = submit(["x"])
+        hint([key])
+        wait_until(lambda: all_workers()[0].num_leased_chunks == 1)
+        assert worker.terminate() == 0
+    assert read_job(key.job_id).state is JobState.COMPLETED
 
 
 def test_hints_of_the_small_lane_that_a_stopping_worker_had_go_to_another(
@@ -113,7 +123,7 @@ def test_another_worker_finishes_what_a_killed_one_had(settings, tmp_path, submi
         wait_until(lambda: all_workers()[0].num_leased_chunks > 0)
         (engine,) = psutil.Process(first.pid).children()
         first.kill()
-        engine.wait(5)  # it ends by itself when its pipe closes
+        wait_until(lambda: has_ended(engine), what="the engine's end, when its pipe closes")
         with database.begin() as connection:  # half a minute later
             connection.execute(text("UPDATE workers SET heartbeat_at = heartbeat_at - interval '1 min'"))
         with running("worker", tmp_path, **settings):
@@ -142,3 +152,10 @@ def test_a_worker_waits_for_redis_and_still_stops_when_asked(settings, tmp_path,
         assert worker.popen.poll() is None
         assert worker.terminate() == 0
     assert all_workers() == []
+
+
+def has_ended(process):
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
