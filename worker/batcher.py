@@ -31,6 +31,7 @@ from worker.engine.protocol import (
     IntArray,
     Prompts,
     Scores,
+    num_scored,
 )
 from worker.piece import Piece, Request
 from worker.pool import Pool
@@ -166,12 +167,18 @@ class Batcher:
 
     def _batch(self, piece: Piece) -> Batch:
         tokens = piece.tokens()
+        label_ids, is_path = piece.label_ids(), piece.is_path()
         is_packed = self._engine.info.layout == "packed"
         return Batch(
             token_ids_T=np.frombuffer(b"".join(tokens), np.int32),
             lengths_B=piece.lengths().astype(np.int32),
-            label_ids_BL=piece.label_ids(),
-            shared_B=batches.shared_prefixes(tokens) if is_packed else np.zeros(len(piece), np.int32),
+            label_ids_BL=label_ids,
+            shared_B=(
+                batches.shared_prefixes(tokens, num_scored(label_ids, is_path))
+                if is_packed
+                else np.zeros(len(piece), np.int32)
+            ),
+            is_path_B=is_path,
         )
 
     def _after_death(self, piece: Piece, death: EngineDied) -> None:

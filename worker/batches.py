@@ -13,16 +13,26 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from worker.engine.protocol import Layout
+from worker.engine.protocol import IntArray, Layout
 
 Positions = npt.NDArray[np.int64]
 
 MAX_BATCH_SEQUENCES = 4_096  # bounds a batch of very short sequences, and with it the search for a poisonous one
 
 
-def plan(layout: Layout, lengths: Positions, tokens: Sequence[memoryview], max_tokens: int) -> list[Positions]:
-    """The batches of these sequences; ``tokens`` holds each one's int32 ids and is read only for the packed layout."""
-    return plan_padded(lengths, max_tokens) if layout == "padded" else plan_packed(tokens, max_tokens)
+def plan(
+    layout: Layout,
+    lengths: Positions,
+    tokens: Sequence[memoryview],
+    max_tokens: int,
+    num_scored: IntArray | None = None,
+) -> list[Positions]:
+    """The batches of these sequences.
+
+    ``tokens`` holds each one's int32 ids and is read only for the packed layout, as is ``num_scored``, the number of last
+    positions that each is scored at (default: one).
+    """
+    return plan_padded(lengths, max_tokens) if layout == "padded" else plan_packed(tokens, max_tokens, num_scored)
 
 
 def plan_padded(lengths: Positions, max_tokens: int) -> list[Positions]:
@@ -40,11 +50,15 @@ def plan_padded(lengths: Positions, max_tokens: int) -> list[Positions]:
     return batches
 
 
-def plan_packed(tokens: Sequence[memoryview], max_tokens: int) -> list[Positions]:
-    """Batches whose neighbours share prefixes: each costs the tokens that its predecessor does not already have."""
+def plan_packed(tokens: Sequence[memoryview], max_tokens: int, num_scored: IntArray | None = None) -> list[Positions]:
+    """Batches whose neighbours share prefixes: each costs the tokens that its predecessor does not already have.
+
+    ``tokens`` and ``num_scored`` are as in ``plan``.
+    """
     keys = [bytes(ids) for ids in tokens]
     order = sorted(range(len(keys)), key=keys.__getitem__)  # sequences with a common prefix become neighbours
-    shared = shared_prefixes([tokens[position] for position in order]).tolist()
+    scored = None if num_scored is None else num_scored[order]
+    shared = shared_prefixes([tokens[position] for position in order], scored).tolist()
     batches: list[list[int]] = []
     cost = 0
     for place, position in enumerate(order):
@@ -58,12 +72,16 @@ def plan_packed(tokens: Sequence[memoryview], max_tokens: int) -> list[Positions
     return [np.array(batch, np.int64) for batch in batches]
 
 
-def shared_prefixes(tokens: Sequence[memoryview]) -> npt.NDArray[np.int32]:
-    """How many leading tokens each sequence shares with the one before it: never its last, which is the scored one."""
+def shared_prefixes(tokens: Sequence[memoryview], num_scored: IntArray | None = None) -> IntArray:
+    """How many leading tokens each sequence shares with the one before it.
+
+    Never the last ones that it is scored at: ``num_scored`` of them, each sequence's last by default.
+    """
     shared = np.zeros(len(tokens), np.int32)
+    own = [1] * len(tokens) if num_scored is None else num_scored.tolist()
     arrays = [np.frombuffer(ids, np.int32) for ids in tokens]
     for place in range(1, len(arrays)):
-        limit = min(len(arrays[place - 1]), len(arrays[place]) - 1)
+        limit = min(len(arrays[place - 1]), len(arrays[place]) - own[place])
         differs = arrays[place - 1][:limit] != arrays[place][:limit]
         shared[place] = np.argmax(differs) if differs.any() else limit
     return shared

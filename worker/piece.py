@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.results import ItemError
-from worker.engine.protocol import FloatArray, IntArray, Prompts
+from worker.engine.protocol import BoolArray, FloatArray, IntArray, Prompts
 
 
 class Request:
@@ -90,6 +90,13 @@ class Piece:
             own = request.prompts.label_ids_BL
             label_ids[mask, : own.shape[1]] = own[self.rows[mask]]
         return label_ids
+
+    def is_path(self) -> BoolArray:
+        """Which sequences' labels are a path."""
+        is_path = np.empty(len(self), np.bool_)
+        for request, mask in self.parts():
+            is_path[mask] = request.prompts.is_path_B[self.rows[mask]]
+        return is_path
 
     def pick(self, positions: npt.NDArray[np.int64] | slice) -> Piece:
         """The sequences at these positions."""

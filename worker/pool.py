@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from worker import batches
-from worker.engine.protocol import EngineInfo
+from worker.engine.protocol import EngineInfo, num_scored
 from worker.piece import Piece, Request, merge
 
 WINDOW_BATCHES = 8  # so many batches are planned at a time: enough for like lengths to meet, few enough to end chunks
@@ -42,8 +42,10 @@ class _Lane:
             window.append(self.unplanned.popleft())
             self.num_planned_tokens += int(window[-1].lengths().sum())
         merged = merge(window)
-        tokens = merged.tokens() if info.layout == "packed" else []
-        planned = batches.plan(info.layout, merged.lengths(), tokens, info.max_batch_tokens)
+        is_packed = info.layout == "packed"
+        tokens = merged.tokens() if is_packed else []
+        scored = num_scored(merged.label_ids(), merged.is_path()) if is_packed else None
+        planned = batches.plan(info.layout, merged.lengths(), tokens, info.max_batch_tokens, scored)
         # The oldest request goes on with every batch, so nobody starves.
         self.planned = deque(sorted(map(merged.pick, planned), key=lambda piece: piece.oldest))
 

@@ -296,3 +296,14 @@ def wait_until(is_true, seconds=10.0):
     while not is_true():
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def test_targets_pass_the_batcher_beside_labels(start):
+    batcher, _ = start()
+    texts = [b"a prompt and a targe", b"label"]
+    label_ids = np.array([[*b"target"], [0, 1, -1, -1, -1, -1]], np.int32)
+    prompts = replace(prompts_of(texts), label_ids_BL=label_ids, is_path_B=np.array([True, False]))
+    logprobs = batcher.score(prompts, small=True).label_logprobs_BL
+    expected = [(1 + zlib.crc32(b"a prompt and a " + b"target"[:end]) % 255) / 256 for end in range(1, 7)]
+    assert np.exp(logprobs[0]) == pytest.approx(expected, rel=1e-6)
+    assert math.exp(logprobs[1, 0]) == pytest.approx(zlib.crc32(b"label") / 2**32, abs=1e-6)

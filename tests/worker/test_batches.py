@@ -46,6 +46,14 @@ def test_shared_prefixes_are_the_longest_common_ones_but_never_hold_the_scored_t
         assert is_longest
 
 
+@given(sequences=prompts, num_scored=st.lists(st.integers(1, 12), min_size=60, max_size=60))
+def test_positions_that_are_scored_are_shared_with_nobody_before(sequences, num_scored):
+    scored = np.minimum(num_scored[: len(sequences)], lengths_of(sequences)).astype(np.int32)
+    shared = shared_prefixes(views(sequences), scored)
+    assert (shared <= lengths_of(sequences) - scored).all()
+    assert (shared <= shared_prefixes(views(sequences))).all()
+
+
 @given(sequences=prompts)
 def test_a_packed_plan_computes_every_distinct_prefix_once_when_the_budget_holds_all(sequences):
     (batch,) = plan("packed", lengths_of(sequences), views(sequences), 10_000)

@@ -111,7 +111,8 @@ def _start(options: EngineOptions, replies: Replies) -> Engine:
     try:
         engine = load(options, replies.beat)
         # A device that can't score one token must not come to blame a client's items.
-        engine.score(Batch(*(np.array(values, np.int32) for values in ([0], [1], [[0, 1]], [0]))))
+        token, length, labels, shared = (np.array(values, np.int32) for values in ([0], [1], [[0, 1]], [0]))
+        engine.score(Batch(token, length, labels, shared))
     except EngineRefused as refusal:
         replies.send(Kind.REFUSED, str(refusal).encode())
     except (EngineOutOfMemory, MemoryError) as error:  # another process may still be giving its memory back

@@ -1,11 +1,14 @@
 """An engine without a model, for load and fault tests. Anyone can check every one of its scores.
 
 Tokens are UTF-8 bytes; the first label's probability is ``zlib.crc32(bytes) / 2**32``, the others share the rest
-equally. The score depends on every byte, so a swapped order or a lost byte shows.
+equally. On a path, the probability of a target's byte is ``(1 + zlib.crc32(seen) % 255) / 256``, where ``seen`` is the
+prompt and the target up to that byte, itself included. The scores depend on every byte, so a swapped order or a lost
+byte shows.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -82,6 +85,11 @@ class FakeEngine:
         ends = np.cumsum(batch.lengths_B).tolist()
         checksums = [zlib.crc32(text[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
         logprobs_BL = _logprobs(np.array(checksums, np.float64) / 2**32, batch.label_ids_BL)
+        for row in np.flatnonzero(batch.is_path_B).tolist():
+            target = batch.label_ids_BL[row][batch.label_ids_BL[row] != NO_LABEL]
+            seen = text[ends[row] - batch.lengths_B[row] : ends[row]]
+            logprobs_BL[row] = np.nan
+            logprobs_BL[row, : len(target)] = _path_logprobs(bytes(seen), target)
         if self._troubles.has_faults and GIVES_NAN in bytes(text):
             bad = [GIVES_NAN in bytes(text[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
             logprobs_BL[bad] = np.nan
@@ -95,6 +103,12 @@ class FakeEngine:
             self._never.wait()
         if TOO_LARGE_ALONE in whole or (TOO_LARGE_TOGETHER in whole and num_sequences > 1):
             raise EngineOutOfMemory(f"a batch of {num_sequences} sequences with a planted fault")
+
+
+def _path_logprobs(seen: bytes, target: IntArray) -> list[float]:
+    whole = seen + bytes(target[-1:].tolist())
+    ends = range(len(whole) - len(target) + 1, len(whole) + 1)
+    return [math.log((1 + zlib.crc32(whole[:end]) % 255) / 256) for end in ends]
 
 
 def _logprobs(first_B: npt.NDArray[np.float64], label_ids_BL: IntArray) -> FloatArray:

@@ -87,15 +87,16 @@ def pack_batch(batch: Batch) -> list[Buffer]:
     """The payload of BATCH."""
     num_sequences, num_labels = batch.label_ids_BL.shape
     sizes = _SIZES.pack(num_sequences, len(batch.token_ids_T), num_labels)
-    return [sizes, *map(_raw, (batch.lengths_B, batch.shared_B, batch.label_ids_BL, batch.token_ids_T))]
+    is_path_B = batch.is_path_B.astype(np.int32)
+    return [sizes, *map(_raw, (batch.lengths_B, batch.shared_B, is_path_B, batch.label_ids_BL, batch.token_ids_T))]
 
 
 def unpack_batch(payload: memoryview) -> Batch:
     """The batch that ``pack_batch`` packed; its arrays read the payload in place."""
     num_sequences, num_tokens, num_labels = _SIZES.unpack_from(payload)
-    sizes = (num_sequences, num_sequences, num_sequences * num_labels, num_tokens)
-    lengths, shared, label_ids, token_ids = np.split(_int32(payload), np.cumsum(sizes)[:-1])
-    return Batch(token_ids, lengths, label_ids.reshape(num_sequences, num_labels), shared)
+    sizes = (num_sequences, num_sequences, num_sequences, num_sequences * num_labels, num_tokens)
+    lengths, shared, is_path, label_ids, token_ids = np.split(_int32(payload), np.cumsum(sizes)[:-1])
+    return Batch(token_ids, lengths, label_ids.reshape(num_sequences, num_labels), shared, is_path.astype(np.bool_))
 
 
 def pack_scores(scores: Scores) -> list[Buffer]:

@@ -3,7 +3,7 @@
 Sequences of like length are padded on the right with tokens of their own, so that nothing, not even NaN, passes from
 one row to another; a causal model's real positions never see what lies to their right.
 
-    B = sequences, S = longest of them, D = hidden size, V = rows of the head, L = most labels
+    B = sequences, S = longest of them, D = hidden size, V = rows of the head, L = most labels, R = scored positions
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from core.model_cards import ModelCard
 from worker.batches import plan_padded
 from worker.engine.checkpoint import load
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import Batch, EngineInfo, EngineOutOfMemory, EngineRefused, FloatArray, Scores
+from worker.engine.protocol import Batch, EngineInfo, EngineOutOfMemory, EngineRefused, FloatArray, Scores, num_scored
+from worker.engine.scored import scored_positions
 
 CPU_BATCH_TOKENS = 2_048
 MAX_CUDA_BATCH_TOKENS = 65_536  # an H200 is busy by then
@@ -91,11 +92,12 @@ class PaddedEngine:
         return Scores(logprobs_BL, np.zeros(len(batch.lengths_B), np.int32))
 
     def _parts(self, batch: Batch) -> list[np.ndarray]:
-        return [
-            rows[start : start + self._max_rows]
-            for rows in plan_padded(batch.lengths_B.astype(np.int64), self._max_batch_tokens)
-            for start in range(0, len(rows), self._max_rows)
-        ]
+        num_scored_B = num_scored(batch.label_ids_BL, batch.is_path_B)
+        parts = []
+        for rows in plan_padded(batch.lengths_B.astype(np.int64), self._max_batch_tokens):
+            nth_head_pass = (np.cumsum(num_scored_B[rows]) - 1) // self._max_rows
+            parts += np.split(rows, np.flatnonzero(np.diff(nth_head_pass)) + 1)
+        return parts
 
     @torch.inference_mode()
     def _score_rows(self, batch: Batch, rows: np.ndarray) -> FloatArray:
@@ -110,10 +112,10 @@ class PaddedEngine:
         }
         if self._takes_positions:
             inputs["position_ids"] = self._tensor(offset_1S.repeat(len(rows), axis=0))
-        logits_BV = self._head.logits(inputs, self._tensor(lengths_B - 1))
-        label_ids_BL = self._tensor(batch.label_ids_BL[rows])
-        logprobs_BL: FloatArray = self._gather(logits_BV, label_ids_BL).cpu().numpy()
-        return logprobs_BL
+        scored = scored_positions(lengths_B, batch.label_ids_BL[rows], batch.is_path_B[rows])
+        logits_RV = self._head.logits(inputs, self._tensor(scored.sequence_R), self._tensor(scored.position_R))
+        logprobs_RL = self._gather(logits_RV, self._tensor(scored.label_ids_RL))
+        return scored.by_sequence(logprobs_RL.cpu().numpy())
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
@@ -178,25 +180,25 @@ class _Head:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._last_B: torch.Tensor | None = None
+        self._scored_R: tuple[torch.Tensor, torch.Tensor] | None = None
         model.get_output_embeddings().register_forward_pre_hook(self._keep_scored)
 
-    def logits(self, inputs: dict[str, torch.Tensor], last_B: torch.Tensor) -> torch.Tensor:
-        """Logits [B, V] of the positions ``last_B``."""
-        self._last_B = last_B
-        logits_B1V: torch.Tensor = self._model(**inputs, use_cache=False).logits
-        if self._last_B is not None:
+    def logits(
+        self, inputs: dict[str, torch.Tensor], sequence_R: torch.Tensor, position_R: torch.Tensor
+    ) -> torch.Tensor:
+        """Logits [R, V] of these positions of these sequences."""
+        self._scored_R = (sequence_R, position_R)
+        logits_R1V: torch.Tensor = self._model(**inputs, use_cache=False).logits
+        if self._scored_R is not None:
             raise EngineRefused(f"{type(self._model).__name__} does not pass its last states through its head once")
-        return logits_B1V[:, 0]
+        return logits_R1V[:, 0]
 
     def _keep_scored(self, _module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        if self._last_B is None:
+        if self._scored_R is None:
             return None  # the model is called as it is
-        hidden_BSD = arguments[0]
-        row_B = torch.arange(len(self._last_B), device=hidden_BSD.device)
-        scored_B1D = hidden_BSD[row_B, self._last_B][:, None]
-        self._last_B = None
-        return (scored_B1D, *arguments[1:])
+        scored_R1D = arguments[0][self._scored_R][:, None]
+        self._scored_R = None
+        return (scored_R1D, *arguments[1:])
 
 
 def _device(options: EngineOptions) -> torch.device:

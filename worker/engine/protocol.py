@@ -4,6 +4,10 @@ Arrays are NumPy's, so that this file and everything that talks to an engine run
 
     B = sequences, T = tokens of all of them end to end, L = most labels of any sequence
 
+A sequence's labels are alternatives, all read at its last token; or, where ``is_path_B``, they are a path: its ids hold
+a prompt and a target without the target's last token, and label j, which is the target's token j, is read at position
+length - L_i + j, where the model says what comes next.
+
     Broken
     ├── EngineRefused          the model can't be served as it is asked for; a restart would not help
     ├── EngineDied             the engine process ended with the batch in it
@@ -26,27 +30,54 @@ from core.model_cards import ModelCard
 Layout = Literal["padded", "packed"]
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float32]
+BoolArray = npt.NDArray[np.bool_]
 
 NO_LABEL = -1  # fills label_ids_BL where a sequence has fewer than L labels
 
 
+def num_scored(label_ids_BL: IntArray, is_path_B: BoolArray) -> IntArray:
+    """How many of its last positions each sequence is scored at: one, or as many as its path has tokens."""
+    return np.where(is_path_B, (label_ids_BL != NO_LABEL).sum(axis=1), 1).astype(np.int32)
+
+
+def _nothing() -> BoolArray:
+    return np.zeros(0, np.bool_)
+
+
+def _one_each(is_path_B: BoolArray, lengths_B: IntArray) -> BoolArray:
+    if not len(is_path_B):
+        return np.zeros(len(lengths_B), np.bool_)
+    assert is_path_B.shape == lengths_B.shape, f"{len(is_path_B)} paths or not of {len(lengths_B)} sequences"
+    return is_path_B
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompts:
-    """The sequences of one chunk, in its order: int32, ``label_ids_BL`` filled up with -1."""
+    """The sequences of one chunk, in its order: int32, ``label_ids_BL`` filled up with -1. No path by default."""
 
     token_ids_T: IntArray
     lengths_B: IntArray
     label_ids_BL: IntArray
+    is_path_B: BoolArray = field(default_factory=_nothing)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_path_B", _one_each(self.is_path_B, self.lengths_B))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """One forward pass. ``shared_B`` counts the leading tokens that a sequence shares with its predecessor."""
+    """One forward pass. ``shared_B`` counts the leading tokens that a sequence shares with its predecessor, up to
+    the first position that it is scored at. No path by default.
+    """
 
     token_ids_T: IntArray
     lengths_B: IntArray
     label_ids_BL: IntArray
     shared_B: IntArray
+    is_path_B: BoolArray = field(default_factory=_nothing)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_path_B", _one_each(self.is_path_B, self.lengths_B))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -85,3 +85,13 @@ print(sorted({"torch", "transformers", "celery", "sqlalchemy", "redis", "store"}
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_paths_token_has_the_checksum_of_all_up_to_itself_as_its_probability():
+    batch = batch_of([b"promptgoa", b"plain"], [(*b"goal", -1), (0, 1, -1, -1, -1)])
+    paths = Batch(batch.token_ids_T, batch.lengths_B, batch.label_ids_BL, batch.shared_B, np.array([True, False]))
+    probabilities = np.exp(fake().score(paths).label_logprobs_BL)
+    expected = [(1 + zlib.crc32(b"prompt" + b"goal"[:end]) % 255) / 256 for end in range(1, 5)]
+    assert probabilities[0, :4] == pytest.approx(expected, rel=1e-6)
+    assert probabilities[1, 0] == pytest.approx(zlib.crc32(b"plain") / 2**32, abs=1e-6)
+    assert np.isnan(probabilities).tolist() == [[False] * 4 + [True], [False] * 2 + [True] * 3]

@@ -34,6 +34,7 @@ def test_a_batch_and_its_scores_survive_packing(lengths, num_labels):
         np.array(lengths, np.int32),
         generator.integers(-1, 1 << 31, (len(lengths), num_labels)).astype(np.int32),
         generator.integers(0, 9, len(lengths)).astype(np.int32),
+        generator.integers(0, 2, len(lengths)).astype(np.bool_),
     )
     read = frames.unpack_batch(memoryview(b"".join(frames.pack_batch(batch))))
     for name in Batch.__slots__:

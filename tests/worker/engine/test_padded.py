@@ -84,6 +84,40 @@ def test_prompts_may_have_unlike_numbers_of_labels(tmp_path):
     assert np.isnan(got[1]).tolist() == [False, True, True]
 
 
+@pytest.mark.parametrize("max_batch_tokens", [0, 32])
+@pytest.mark.parametrize("family", ["qwen3", "gemma2", "gpt2"])
+def test_the_tokens_of_targets_are_read_where_they_come_next_beside_labels_in_one_batch(
+    tmp_path, family, max_batch_tokens
+):
+    model = save(tmp_path, CONFIGS[family]())
+    engine = engine_of(tmp_path, max_batch_tokens=max_batch_tokens)
+    prompts, targets = prompts_of([5, 1, 12, 30]), prompts_of([4, 1, 6, 2], seed=1)
+    batch = paths_of(prompts, targets, beside=prompts_of([7]), labels=[3, 9])
+    got = engine.score(batch).label_logprobs_BL
+    for row, prompt, target in zip(got, prompts, targets, strict=False):
+        assert np.abs(row[: len(target)] - plain_path(model, prompt, target)).max() <= TOLERANCE
+        assert np.isnan(row[len(target) :]).all()
+    assert np.abs(got[4, :2] - plain(model, prompts_of([7]), [3, 9])[0]).max() <= TOLERANCE
+
+
+def paths_of(prompts, targets, *, beside, labels):
+    ids = [np.concatenate([prompt, target[:-1]]) for prompt, target in zip(prompts, targets, strict=True)] + beside
+    label_ids = np.full((len(ids), max(len(labels), *map(len, targets))), -1, np.int32)
+    for row, own in enumerate([*targets, *[labels] * len(beside)]):
+        label_ids[row, : len(own)] = own
+    lengths = np.array([len(each) for each in ids], np.int32)
+    is_path = np.arange(len(ids)) < len(targets)
+    return Batch(np.concatenate(ids), lengths, label_ids, np.zeros(len(ids), np.int32), is_path)
+
+
+@torch.inference_mode()
+def plain_path(model, prompt, target):
+    """The log-probability of each token of the target after all before it, a forward for each."""
+    whole = np.concatenate([prompt, target])
+    ends = range(len(prompt), len(whole))
+    return np.array([plain(model, [whole[:end]], [int(whole[end])])[0, 0] for end in ends])
+
+
 def test_swapping_the_labels_swaps_their_scores_and_nothing_else(tmp_path):
     save(tmp_path, CONFIGS["llama"]())
     engine, prompts = engine_of(tmp_path), prompts_of([5, 3, 8])
