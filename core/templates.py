@@ -86,6 +86,11 @@ def sections(text: str) -> list[list[Piece]]:
     return [section for section in found if section]
 
 
+def sections_of_target(text: str) -> list[Piece]:
+    """A target's text as words and the slot ``{query}``, which is all that it may hold."""
+    return list(_pieces(text))
+
+
 def fill(section: list[Piece], values: Mapping[str, str]) -> str:
     """A section with its slots filled, once: what looks like a slot inside a value stays as it is."""
     return "".join(piece if isinstance(piece, str) else values[piece.name] for piece in section)

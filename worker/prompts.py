@@ -1,148 +1,108 @@
-"""A chunk's items as token ids, ready for the batcher: rendered, tokenised as one text each, cut where asked.
+"""A chunk's asks as sequences for the batcher, and which value of which item each sequence makes."""
 
-Knows text and tokenizers; knows nothing of leases, SQL, or the engine behind the batcher.
-"""
-
-# N = items of the chunk, B = those of them that can be scored, T = tokens of all B, L = most labels of any
+# N = the chunk's items, then its baselines; B = sequences; T = tokens of all B; L = most labels of any sequence
 # ruff: noqa: N806, N815 - arrays carry their shape in the name
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from core.chunks import ChunkPayload, Content
+from core.chunks import ChunkPayload
 from core.jobs import JobParameters
-from core.prompts import join
 from core.results import ItemError
-from store.prompting import Prompter, Values
-from store.tokenizer import Tokenizer
-from worker.engine.protocol import Prompts
+from store.prompting import Prompter
+from store.tokenizer import Ids, Tokenizer
+from worker.asks import Ask, asks_of, baselines_of, fit, tokenise
+from worker.engine.protocol import NO_LABEL, Prompts
+from worker.targets import Targets
 
-_IDS = np.dtype("<i4")  # token ids as items carry them
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ChunkPrompts:
-    """What the batcher gets of a chunk, and what it needs not see: items that failed before it, tokens cut."""
+    """What the batcher gets of a chunk, and what it needs not see."""
 
-    prompts: Prompts  # of B items, in order
-    positions_B: NDArray[np.intp]  # where in the chunk they stand
-    errors: list[ItemError | None]  # by position
+    prompts: Prompts
+    item_B: NDArray[np.intp]  # which of the N a sequence belongs to
+    value_B: NDArray[np.intp]  # which of its values a sequence makes; for labels one sequence makes all
+    errors_N: list[ItemError | None]
+    num_values_N: NDArray[np.intp]
+    prompt_tokens_N: NDArray[np.int32]  # as the client is billed: the prompt once, and each target
     tokens_dropped_N: NDArray[np.int32]
-    num_labels_N: NDArray[np.int32]
+    baseline_N: NDArray[np.intp] | None  # which of the N an item is compared with, for the chunk's own items
 
 
-@dataclass(slots=True)
-class _Prompt:
-    """One item on its way: ``ids`` is None where it can't be scored."""
-
-    query: Content | None
-    item: Content
-    instruction: str
-    ids: NDArray[np.int32] | None = None
-    num_dropped: int = 0
-    error: ItemError | None = None
-
-    @property
-    def values(self) -> Values | None:
-        """What fills a template; None where the item is token ids, which are taken as they are."""
-        query = "" if self.query is None else self.query
-        return (
-            Values(query, self.item, self.instruction)
-            if isinstance(query, str) and isinstance(self.item, str)
-            else None
-        )
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sequence:
+    item: int
+    value: int
+    ids: Ids
+    label_ids: Sequence[int] | Ids
+    is_path: bool
 
 
 def prepare(parameters: JobParameters, payload: ChunkPayload, tokenizer: Tokenizer, *, max_tokens: int) -> ChunkPrompts:
-    """Render, tokenise and cut a chunk's items: none longer than ``max_tokens``, no query ever cut."""
+    """Render, tokenise and cut a chunk's items: no sequence longer than ``max_tokens``, no query ever cut."""
     prompter = Prompter(parameters.template, tokenizer)
-    prompts = [
-        _Prompt(query, item, parameters.instruction)
-        for query, item in zip(_queries(parameters, payload), payload.contents, strict=True)
-    ]
-    _tokenise(prompts, prompter, item_first=parameters.template.puts_item_first)
-    for prompt in prompts:
-        _check_length(prompt, parameters, prompter, max_tokens)
-    label_ids_NL, num_labels_N = _labels(parameters, payload)
-    positions = [position for position, prompt in enumerate(prompts) if prompt.ids is not None]
-    positions_B = np.array(positions, dtype=np.intp)
-    ids = [prompt.ids for prompt in prompts if prompt.ids is not None]
+    targets = Targets(parameters, tokenizer) if parameters.method == "likelihood" else None
+    asks = asks_of(parameters, payload)
+    num_items, baseline_N = len(asks), None
+    if parameters.calibrate:
+        baselines, belongs = baselines_of(asks)
+        baseline_N = num_items + belongs
+        asks += baselines
+    tokenise(asks, prompter)
+    sequences: list[_Sequence] = []
+    for place, ask in enumerate(asks):
+        own_targets = None if targets is None else targets.of(ask)
+        # a target's last token is asked for and never fed
+        room = max_tokens if own_targets is None else max_tokens - max(len(each) - 1 for each in own_targets)
+        fit(ask, parameters, prompter, room)
+        if ask.ids is not None:
+            sequences += _sequences(place, ask, ask.ids, own_targets)
     return ChunkPrompts(
-        prompts=Prompts(
-            token_ids_T=np.concatenate(ids).astype(np.int32, copy=False) if ids else np.empty(0, np.int32),
-            lengths_B=np.array([len(each) for each in ids], dtype=np.int32),
-            label_ids_BL=label_ids_NL[positions_B],
-        ),
-        positions_B=positions_B,
-        errors=[prompt.error for prompt in prompts],
-        tokens_dropped_N=np.array([prompt.num_dropped for prompt in prompts], dtype=np.int32),
-        num_labels_N=num_labels_N,
+        prompts=_flat(sequences),
+        item_B=np.array([each.item for each in sequences], np.intp),
+        value_B=np.array([each.value for each in sequences], np.intp),
+        errors_N=[ask.error for ask in asks],
+        num_values_N=np.array([_num_values(ask, targets) for ask in asks], np.intp),
+        prompt_tokens_N=np.array([_num_billed(ask, targets) for ask in asks], np.int32),
+        tokens_dropped_N=np.array([ask.num_dropped for ask in asks], np.int32),
+        baseline_N=baseline_N,
     )
 
 
-def _queries(parameters: JobParameters, payload: ChunkPayload) -> list[Content | None]:
-    """Each item's query: its own, or the job's. A job's token ids become the bytes that an item's are."""
-    query = parameters.query
-    job_query = query if query is None or isinstance(query, str) else np.array(query, dtype=_IDS).tobytes()
-    if payload.query_nos is None:
-        return [job_query] * len(payload.contents)
-    queries: dict[int, Content | None] = {0: job_query, **(payload.queries or {})}
-    return [queries[query_no] for query_no in payload.query_nos]
+def _sequences(place: int, ask: Ask, ids: Ids, targets: list[Ids] | None) -> list[_Sequence]:
+    if targets is None:
+        return [_Sequence(place, 0, ids, ask.label_token_ids, is_path=False)]
+    return [
+        _Sequence(place, value, np.concatenate([ids, target[:-1]]), target, is_path=True)
+        for value, target in enumerate(targets)
+    ]
 
 
-def _tokenise(prompts: list[_Prompt], prompter: Prompter, *, item_first: bool) -> None:
-    """Give each prompt its ids: texts all at once, token ids as they are."""
-    values = [prompt.values for prompt in prompts]
-    ids_of_texts = iter(prompter.prompts([each for each in values if each is not None]))
-    for prompt, each in zip(prompts, values, strict=True):
-        if each is not None:
-            prompt.ids = next(ids_of_texts)
-        else:
-            joined = join(prompt.query, prompt.item, item_first=item_first)
-            assert isinstance(joined, bytes), "what has no values is not text"
-            prompt.ids = np.frombuffer(joined, dtype=_IDS)
+def _num_values(ask: Ask, targets: Targets | None) -> int:
+    return len(ask.label_token_ids) if targets is None else len(targets.of(ask))
 
 
-def _check_length(prompt: _Prompt, parameters: JobParameters, prompter: Prompter, max_tokens: int) -> None:
-    assert prompt.ids is not None, "every prompt is tokenised first"
-    if len(prompt.ids) == 0:
-        prompt.ids, prompt.error = None, ItemError.EMPTY_PROMPT
-    elif len(prompt.ids) > max_tokens:
-        cut = _cut(prompt, prompter, max_tokens, parameters) if parameters.truncation == "item" else None
-        if cut is None:
-            prompt.ids, prompt.error = None, ItemError.TOO_LONG
-        else:
-            prompt.ids, prompt.num_dropped = cut
+def _num_billed(ask: Ask, targets: Targets | None) -> int:
+    if ask.ids is None:
+        return 0
+    return len(ask.ids) + (0 if targets is None else sum(map(len, targets.of(ask))))
 
 
-def _cut(
-    prompt: _Prompt, prompter: Prompter, max_tokens: int, parameters: JobParameters
-) -> tuple[NDArray[np.int32], int] | None:
-    """The prompt with the longest head of its item that fits, and the tokens dropped; None where none of it fits."""
-    if prompt.values is not None:
-        return prompter.cut(prompt.values, max_tokens=max_tokens)
-    assert prompt.ids is not None, "only a tokenised prompt can be too long"
-    num_dropped = len(prompt.ids) - max_tokens
-    num_kept = len(prompt.item) // _IDS.itemsize - num_dropped
-    if num_kept <= 0:
-        return None
-    prompt.item = prompt.item[: num_kept * _IDS.itemsize]
-    _tokenise([prompt], prompter, item_first=parameters.template.puts_item_first)
-    return prompt.ids, num_dropped
-
-
-def _labels(parameters: JobParameters, payload: ChunkPayload) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Every item's label ids, padded with -1 to the most of any, and their numbers."""
-    default = parameters.label_token_ids
-    if payload.label_token_ids is None:
-        num_items = len(payload.contents)
-        return np.tile(np.array(default, np.int32), (num_items, 1)), np.full(num_items, len(default), np.int32)
-    label_ids = [own or default for own in payload.label_token_ids]
-    num_labels_N = np.array([len(ids) for ids in label_ids], np.int32)
-    label_ids_NL = np.full((len(label_ids), int(num_labels_N.max())), -1, np.int32)
-    label_ids_NL[np.arange(label_ids_NL.shape[1]) < num_labels_N[:, None]] = [i for ids in label_ids for i in ids]
-    return label_ids_NL, num_labels_N
+def _flat(sequences: list[_Sequence]) -> Prompts:
+    num_labels_B = np.array([len(each.label_ids) for each in sequences], np.intp)
+    label_ids_BL = np.full((len(sequences), num_labels_B.max(initial=0)), NO_LABEL, np.int32)
+    if sequences:
+        is_label_BL = np.arange(label_ids_BL.shape[1]) < num_labels_B[:, None]
+        label_ids_BL[is_label_BL] = np.concatenate([each.label_ids for each in sequences])
+    return Prompts(
+        token_ids_T=np.concatenate([np.empty(0, np.int32), *(each.ids for each in sequences)]).astype(np.int32),
+        lengths_B=np.array([len(each.ids) for each in sequences], np.int32),
+        label_ids_BL=label_ids_BL,
+        is_path_B=np.array([each.is_path for each in sequences], np.bool_),
+    )

@@ -79,8 +79,8 @@ def _results(claim: Claim, chunk: LoadedChunk, scorer: Scorer) -> ChunkResults:
         log.error("attempts exhausted", job_id=str(claim.key.job_id), chunk_no=claim.key.chunk_no)
         return exhausted(chunk.payload, len(chunk.parameters.label_token_ids), scorer.evidence)
     prepared = prepare(chunk.parameters, chunk.payload, scorer.tokenizer, max_tokens=scorer.max_tokens)
-    outcomes = _score(prepared, scorer, is_small=chunk.is_small) if len(prepared.positions_B) else None
-    return scored(chunk.payload, prepared, outcomes, scorer.evidence)
+    outcomes = _score(prepared, scorer, is_small=chunk.is_small) if len(prepared.item_B) else None
+    return scored(chunk.parameters, chunk.payload, prepared, outcomes, scorer.evidence)
 
 
 def _score(prepared: ChunkPrompts, scorer: Scorer, *, is_small: bool) -> Outcomes:

@@ -40,7 +40,10 @@ class InProcess:
         self.asked.append((len(prompts.lengths_B), small))
         self.before_scoring()
         shared_B = np.zeros(len(prompts.lengths_B), np.int32)
-        scores = self.engine.score(Batch(prompts.token_ids_T, prompts.lengths_B, prompts.label_ids_BL, shared_B))
+        batch = Batch(
+            prompts.token_ids_T, prompts.lengths_B, prompts.label_ids_BL, shared_B, is_path_B=prompts.is_path_B
+        )
+        scores = self.engine.score(batch)
         errors = [self.errors.get(row) for row in range(len(prompts.lengths_B))]
         return Outcomes(scores.label_logprobs_BL, scores.cached_tokens_B, errors)
 

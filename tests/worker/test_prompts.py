@@ -72,15 +72,15 @@ def test_labels_of_an_item_replace_the_jobs_and_are_padded():
     items = [NewItem("a"), NewItem("b", label_token_ids=[5, 6, 7]), NewItem("c", label_token_ids=[9, 8])]
     prepared = prepare_items(items)
     assert prepared.prompts.label_ids_BL.tolist() == [[0, 1, -1], [5, 6, 7], [9, 8, -1]]
-    assert prepared.num_labels_N.tolist() == [2, 3, 2]
+    assert prepared.num_values_N.tolist() == [2, 3, 2]
 
 
 def test_an_empty_prompt_and_one_that_is_too_long_are_left_out():
     prepared = prepare_items(["", "abc", "ab", "", "b"], query="", max_tokens=2, truncation="error")
     assert texts_of(prepared) == ["ab", "b"]
-    assert prepared.positions_B.tolist() == [2, 4]
+    assert prepared.item_B.tolist() == [2, 4]
     empty, long = ItemError.EMPTY_PROMPT, ItemError.TOO_LONG
-    assert prepared.errors == [empty, long, None, empty, None]
+    assert prepared.errors_N == [empty, long, None, empty, None]
 
 
 @pytest.mark.parametrize(("item_first", "expected"), [(False, "Qabc"), (True, "abcQ")])
@@ -117,8 +117,8 @@ def test_long_token_ids_are_cut_at_their_end():
 def test_an_item_of_which_nothing_would_be_left_is_too_long():
     for item, query in (("a", "QQQ"), (ids(5), [1, 2, 3]), ("é", "QQ")):
         prepared = prepare_items([item], query=query, max_tokens=3)
-        assert prepared.errors == [ItemError.TOO_LONG]
-        assert len(prepared.positions_B) == 0
+        assert prepared.errors_N == [ItemError.TOO_LONG]
+        assert len(prepared.item_B) == 0
 
 
 @given(
@@ -126,11 +126,11 @@ def test_an_item_of_which_nothing_would_be_left_is_too_long():
 )
 def test_every_prompt_fits_and_holds_its_whole_query(query, items, max_tokens, item_first):
     prepared = prepare_items(items, query=query, max_tokens=max_tokens, item_first=item_first)
-    for position, prompt in zip(prepared.positions_B.tolist(), texts_of(prepared), strict=True):
+    for position, prompt in zip(prepared.item_B.tolist(), texts_of(prepared), strict=True):
         item, dropped = items[position], int(prepared.tokens_dropped_N[position])
         assert 0 < len(prompt.encode()) <= max_tokens
         kept = prompt.removesuffix(query) if item_first else prompt.removeprefix(query)
         assert prompt == (kept + query if item_first else query + kept)
         assert item.startswith(kept)
         assert len(kept.encode()) + dropped == len(item.encode())
-    assert sum(error is None for error in prepared.errors) == len(prepared.positions_B)
+    assert sum(error is None for error in prepared.errors_N) == len(prepared.item_B)
