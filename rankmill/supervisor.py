@@ -62,7 +62,7 @@ class Supervisor:
             if kept.start_again_at is None and kept.process.poll() is not None:
                 self._bury(kept, now)
             if kept.start_again_at is not None and kept.start_again_at <= now:
-                kept.process, kept.started_at, kept.start_again_at = kept.child.spawn(), now, None
+                self._start_again(kept, now)
         due = [kept.start_again_at for kept in self.kept.values() if kept.start_again_at is not None]
         return max(min(due) - now, 0) if due else None
 
@@ -76,6 +76,13 @@ class Supervisor:
             for kept in group:
                 process.await_end(kept.process, patience_seconds=kept.child.stop_seconds)
                 _end_group(kept.process)
+
+    def _start_again(self, kept: Kept, now: float) -> None:
+        try:
+            kept.process, kept.started_at, kept.start_again_at = kept.child.spawn(), now, None
+        except OSError as error:  # out of memory, processes or disk: none of them lasts, we hope
+            kept.start_again_at = now + LONGEST_PAUSE_SECONDS
+            log.warning("a child can't be started for now", child=kept.child.name, reason=str(error))
 
     def _bury(self, kept: Kept, now: float) -> None:
         _end_group(kept.process)

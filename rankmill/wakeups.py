@@ -8,7 +8,7 @@ import socket
 from types import FrameType
 from typing import Self
 
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 class Wakeups:
@@ -22,7 +22,9 @@ class Wakeups:
         for end in (self._receiver, self._sender):
             end.settimeout(0)
         self._old_fd = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
-        self._old = {number: signal.signal(number, self._stop) for number in STOPPING}
+        is_detached = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # started by nohup: it stays so
+        stopping = STOPPING if is_detached else (*STOPPING, signal.SIGHUP)
+        self._old = {number: signal.signal(number, self._stop) for number in stopping}
         self._old[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
         return self
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import typer
 
+from core.errors import NotReady
 from core.settings import Settings
 from rankmill.exits import Exit, reported, settings_from
 
 PANEL = "Processes"
+POSTGRES_SCHEMES = ("postgresql://", "postgres://")
+REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -55,10 +58,15 @@ def deliverer() -> None:
 def migrate() -> None:
     """Bring the database to this version's schema. Any number may run at once."""
     settings = _started(needs_redis=False)
+    from sqlalchemy.exc import OperationalError
+
     from store.migrate import migrate as run
 
     with reported():
-        run(settings.database_url)
+        try:
+            run(settings.database_url)
+        except OperationalError as error:
+            raise NotReady(f"Postgres is away: {error.orig}") from error
 
 
 def _started(*, needs_redis: bool = True) -> Settings:
@@ -66,11 +74,18 @@ def _started(*, needs_redis: bool = True) -> Settings:
 
     settings = settings_from()
     logs.configure(settings)
-    for name, value, is_needed in (
-        ("RANKMILL_DATABASE_URL", settings.database_url, True),
-        ("RANKMILL_REDIS_URL", settings.redis_url, needs_redis),
-    ):
-        if is_needed and not value:
-            typer.echo(f"rankmill: {name} is not set; `rankmill up` brings its own Postgres and Valkey", err=True)
-            raise typer.Exit(Exit.USAGE)
+    _check("RANKMILL_DATABASE_URL", settings.database_url, POSTGRES_SCHEMES)
+    if needs_redis:
+        _check("RANKMILL_REDIS_URL", settings.redis_url, REDIS_SCHEMES)
     return settings
+
+
+def _check(name: str, url: str, schemes: tuple[str, ...]) -> None:
+    if not url:
+        fault = "is not set; `rankmill up` brings its own Postgres and Valkey"
+    elif not url.startswith(schemes):
+        fault = f"does not begin with {' or '.join(schemes)}"  # the value may hold a password: it is not repeated
+    else:
+        return
+    typer.echo(f"rankmill: {name} {fault}", err=True)
+    raise typer.Exit(Exit.USAGE)

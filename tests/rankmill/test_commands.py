@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -151,10 +154,35 @@ def test_something_else_at_the_address_is_no_traceback(rankmill):
     assert "did not answer as Rankmill does" in done.stderr
 
 
-def test_processes_without_addresses_and_with_bad_settings_say_which(monkeypatch):
-    bare = CliRunner().invoke(app, ["api"])
-    assert (bare.exit_code, "RANKMILL_DATABASE_URL is not set" in bare.stderr) == (2, True)
-    monkeypatch.setenv("RANKMILL_WORKER_THREADS", "0")
-    bad = CliRunner().invoke(app, ["worker"])
-    assert bad.exit_code == 2
-    assert "RANKMILL_WORKER_THREADS" in bad.stderr
+def run_process(command, **environment):
+    """As a process of its own: it configures logging, which is not this process's to lose."""
+    return subprocess.run(
+        [sys.executable, "-m", "rankmill", command],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({}, "RANKMILL_DATABASE_URL is not set"),
+        ({"RANKMILL_DATABASE_URL": "mysql://u:secret@h/d"}, "RANKMILL_DATABASE_URL does not begin with postgresql://"),
+        ({"RANKMILL_DATABASE_URL": "postgresql://h/d"}, "RANKMILL_REDIS_URL is not set"),
+        ({"RANKMILL_WORKER_THREADS": "0"}, "RANKMILL_WORKER_THREADS"),
+    ],
+)
+def test_a_process_with_a_missing_or_bad_setting_says_which(environment, words):
+    done = run_process("worker", **environment)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_migrating_a_database_that_is_away_says_so_with_status_3():
+    done = run_process("migrate", RANKMILL_DATABASE_URL=f"postgresql://someone@127.0.0.1:{free_port()}/nothing")
+    assert done.returncode == 3
+    assert "Postgres is away" in done.stderr

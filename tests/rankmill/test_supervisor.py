@@ -63,6 +63,15 @@ def test_a_child_that_lived_long_begins_with_the_first_pause_again(supervisor, t
     assert kept.num_deaths == 1
 
 
+def test_a_child_that_cannot_be_started_for_now_is_tried_again_later(supervisor, tmp_path, monkeypatch):
+    program = Program("dies", "raise SystemExit(7)", tmp_path / "log")
+    supervisor.keep(program)
+    kept = supervisor.kept["dies"]
+    monkeypatch.setattr(program, "spawn", lambda: (_ for _ in ()).throw(BlockingIOError(11, "no more processes")))
+    look_until(supervisor, lambda: kept.start_again_at and kept.start_again_at > time.monotonic() + 10)
+    assert supervisor.look() > 10
+
+
 def test_what_a_killed_child_leaves_behind_ends_before_it_is_started_again(supervisor, tmp_path):
     code = (
         "import subprocess, sys, time\n"
