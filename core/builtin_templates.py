@@ -31,9 +31,10 @@ QUERY_LIKELIHOOD = Template(
     "query-likelihood", "Passage: {item}\n\nA question that this passage answers:", target=" {query}"
 )
 
-# Filled into the model's own chat template by the worker that serves it (worker.chat).
+# Put into the model's own chat template by the worker that serves it (worker.engine.chat).
 JUDGE_SYSTEM = 'Judge whether the Document answers the Query. The answer can only be "yes" or "no".'
 JUDGE_USER = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {item}"
+JUDGE_INSTRUCTION = "Judge whether the Document answers the Query"
 JUDGE_NAME = "judge"
 
 PLAIN = (NONE, TOPIC, CHOICE, QUERY_LIKELIHOOD)

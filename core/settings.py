@@ -29,7 +29,8 @@ class Settings(BaseSettings):
     database_pool_size: Annotated[int, Field(ge=1, le=200)] = Field(10, description="Connections a process keeps.")
 
     # the model
-    model: str = Field("fake", description="`fake`, a folder, a hub id, or a path to a .gguf file.")
+    model: str = Field("fake", description="`fake`, an entry of `models.toml`, a folder, a hub id, or a .gguf file.")
+    models_file: str = Field("", description="A `models.toml` of your own; its entries replace ours of the same name.")
     model_name: str = Field("", description="The name clients use; default: the last part of `model`.")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: CUDA where torch sees a GPU.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
@@ -40,6 +41,9 @@ class Settings(BaseSettings):
     )
     label_gather: Literal["auto", "triton", "reference"] = Field(
         "auto", description="Reads label log-probabilities from logits. `auto`: Triton on CUDA, reference on a CPU."
+    )
+    tokenizer: Literal["auto", "fastokens", "tokenizers"] = Field(
+        "auto", description="Reads texts. `auto`: fastokens where it makes the same ids of a fixed set of texts."
     )
     max_model_tokens: Annotated[int, Field(ge=0)] = Field(
         0, description="Longest prompt in tokens; 0: what the model's configuration says."
@@ -85,6 +89,9 @@ class Settings(BaseSettings):
     max_item_bytes: Count = Field(1 << 20, description="Largest single item, and the largest query.")
     default_expires_seconds: Annotated[int, Field(ge=60, le=31_536_000)] = Field(
         7 * 86_400, description="When a job expires that names no time of its own."
+    )
+    answer_timeout_seconds: Seconds = Field(
+        60, description="How long `/generative_scoring` waits for its scores before it cancels the job."
     )
 
     # webhooks

@@ -42,7 +42,11 @@ class Worker:
 
 
 def register(connection: Connection, info: WorkerInfo) -> None:
-    """Write a worker that has just started."""
+    """Write a worker that has just started. It takes the place of those on its host that could not serve its model."""
+    connection.execute(
+        text("DELETE FROM workers WHERE state = 'refused' AND host = :host AND model = :model"),
+        {"host": info.host, "model": info.model},
+    )
     connection.execute(
         text("""
             INSERT INTO workers (owner, host, pid, model, threads, state)
@@ -70,6 +74,17 @@ def heartbeat(connection: Connection, owner: str, *, state: WorkerState, details
         {"owner": owner, "state": state, "details": rows.to_json(details), "channel": rows.WORK_CHANNEL},
     )
     return bool(beaten.all())
+
+
+def refuse(connection: Connection, owner: str, *, reason: str) -> None:
+    """Say why the worker can't serve its model. The row stays after the process, for whoever looks for the reason."""
+    connection.execute(
+        text("""
+            UPDATE workers SET state = 'refused', heartbeat_at = now(), details = jsonb_build_object('reason', CAST(:reason AS text))
+             WHERE owner = :owner
+        """),
+        {"owner": owner, "reason": reason},
+    )
 
 
 def remove(connection: Connection, owner: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +24,6 @@ from core.settings import Settings
 from store import model_cards, notices, workers
 from store.database import Database
 from store.hints import celery_app
-from store.tokenizer import tokenizer_for
 from worker.batcher import Batcher
 from worker.consumer import Consumer
 from worker.engine.options import EngineOptions
@@ -35,6 +34,8 @@ from worker.ledger import Ledger
 from worker.owner import new_owner
 from worker.patience import keep_trying
 from worker.score_chunk import Scorer, Stopping, Unable, run_chunk
+from worker.self_test import examine
+from worker.serving import Served, entry_of, serve
 from worker.warm_stop import WarmStop
 
 REFUSED_STATUS = 3  # the exit status when the model can't be served: starting again would not help
@@ -52,13 +53,15 @@ def run(settings: Settings) -> None:
     stop.install()
     process = WorkerProcess(settings, stop)
     try:
-        engine = process.boot()
-        if engine is not None:
-            process.serve(engine)
+        served = process.boot()
+        if served is not None:
+            process.serve(served)
     except (EngineRefused, Unable) as error:
         is_refused = isinstance(error, EngineRefused) or isinstance(error.__cause__, EngineRefused)
         event = "model refused" if is_refused else "worker broken"
         log.error(event, model=settings.model, reason=str(error))  # noqa: TRY400 - the reason says it all
+        if is_refused:
+            process.say_refused(str(error))
         raise SystemExit(REFUSED_STATUS if is_refused else BROKEN_STATUS) from error
     finally:
         process.close()
@@ -68,8 +71,10 @@ class WorkerProcess:
     """The parts of a worker and the order in which they start and stop."""
 
     def __init__(self, settings: Settings, stop: WarmStop) -> None:
-        options = EngineOptions.from_settings(settings)
+        self._entry = entry_of(settings)
+        options = EngineOptions.from_settings(settings, self._entry)
         self._settings, self._stop = settings, stop
+        self._is_refused = False
         self._info = workers.WorkerInfo(
             new_owner(), socket.gethostname(), os.getpid(), options.model_name, settings.worker_threads
         )
@@ -102,51 +107,61 @@ class WorkerProcess:
         )
         self._fault: Unable | None = None
 
-    def boot(self) -> EngineInfo | None:
+    def boot(self) -> Served | None:
         """Everything before the first claim. None where the process is told to stop first."""
         try:
             keep_trying(self._register, what="register the worker", stopping=self._stop.requested)
             self._heartbeat.start()
             self._engine.start()
             engine = self._wait_for_engine()
-            if engine is not None:
-                keep_trying(lambda: self._publish(engine), what="publish the model", stopping=self._stop.requested)
+            if engine is None:
+                return None
+            served = self._examine(engine)
+            keep_trying(lambda: self._publish(served), what="publish the model", stopping=self._stop.requested)
         except NotReady:
             return None  # keep_trying gives up for one reason only
-        return engine
+        return served
 
-    def serve(self, engine: EngineInfo) -> None:
+    def serve(self, served: Served) -> None:
         """Take chunks until the process is told to stop, or can score nothing any more: then raises Unable."""
         batcher = self._batcher = Batcher(self._engine)
-        consumer = self._consumer(engine, batcher)
+        consumer = self._consumer(served, batcher)
         self._stop.on_request(consumer.end)
         self._stop.on_request(lambda: self._heartbeat.say("stopping"))
         self._stop.on_request(lambda: batcher.stop(self._settings.stop_seconds * SHARE_FOR_THE_BATCH))
         if not self._stop.requested.is_set():
-            log.info("worker ready", owner=self._info.owner, model=engine.card.name, threads=self._info.threads)
+            log.info("worker ready", owner=self._info.owner, model=served.card.name, threads=self._info.threads)
             consumer.run()
         consumer.empty(bulk_queue(self._info.owner))
         if self._fault is not None:
             raise self._fault
+
+    def say_refused(self, reason: str) -> None:
+        """Leave the reason where operators look: the worker's row, which outlives the process."""
+        self._heartbeat.stop()
+        self._is_refused = True
+        with suppress(NotReady), self._database.begin() as connection:
+            workers.refuse(connection, self._info.owner, reason=reason)
 
     def close(self) -> None:
         """Give back whatever is still held, and take the worker's row out."""
         self._heartbeat.stop()
         self._engine.stop()
         self._ledger.give_back(*self._ledger.leases.held())
-        with suppress(NotReady), self._database.begin() as connection:
-            workers.remove(connection, self._info.owner)
+        if not self._is_refused:
+            with suppress(NotReady), self._database.begin() as connection:
+                workers.remove(connection, self._info.owner)
         self._database.dispose()
         self._pulse_database.dispose()
         self._redis.close()
         log.info("worker stopped", owner=self._info.owner)
 
-    def _consumer(self, engine: EngineInfo, batcher: Batcher) -> Consumer:
-        settings, card = self._settings, engine.card
+    def _consumer(self, served: Served, batcher: Batcher) -> Consumer:
+        settings, card = self._settings, served.card
         scorer = Scorer(
             batcher=batcher,
-            tokenizer=tokenizer_for(card, engine.tokenizer_json),
-            evidence=Evidence(card.revision, card.dtype, engine.engine_version),
+            tokenizer=served.tokenizer,
+            evidence=Evidence(card.revision, card.dtype, served.engine_version),
             max_tokens=card.max_tokens,
             max_attempts=settings.max_attempts,
         )
@@ -176,9 +191,16 @@ class WorkerProcess:
                 return self._engine.wait_ready(LOOK_SECONDS)
         return None
 
-    def _publish(self, engine: EngineInfo) -> None:
+    def _examine(self, engine: EngineInfo) -> Served:
+        """The model with its finished card. Raises EngineRefused where it would score wrongly."""
+        served = serve(engine, self._entry, self._settings)
+        card = examine(served, self._entry, self._engine.score)
+        log.info("self-test passed", model=card.name, is_verified=card.is_verified)
+        return replace(served, card=card)
+
+    def _publish(self, served: Served) -> None:
         with self._database.begin() as connection:
-            model_cards.publish(connection, engine.card, engine.tokenizer_json)
+            model_cards.publish(connection, served.card, served.tokenizer_json)
         self._heartbeat.say("ready")
 
     def _announce(self, job_id: UUID) -> None:

@@ -108,7 +108,9 @@ def _calibrated(
     has_no_baseline: NDArray[np.bool_] = np.any(np.isneginf(baselines), axis=1)
     errors = [
         own or errors_N[baseline] or (ItemError.NON_FINITE_SCORE if lacks else None)
-        for own, baseline, lacks in zip(errors_N[:num_items], baseline_N.tolist(), has_no_baseline.tolist(), strict=True)
+        for own, baseline, lacks in zip(
+            errors_N[:num_items], baseline_N.tolist(), has_no_baseline.tolist(), strict=True
+        )
     ]
     with np.errstate(invalid="ignore"):
         return values_NK[:num_items] - baselines, errors

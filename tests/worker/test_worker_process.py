@@ -135,7 +135,15 @@ def test_a_model_that_cannot_be_served_ends_the_process_with_status_3_and_the_re
     with running("worker", tmp_path, **settings, model="/no/such/model") as worker:
         assert worker.popen.wait(60) == 3
         assert worker.said("model refused")
-    assert all_workers() == []
+    (row,) = all_workers()
+    assert (row.info.state, row.details) == ("refused", {"reason": "there is no folder /no/such/model"})
+
+
+def test_a_worker_that_starts_takes_the_place_of_one_that_was_refused(settings, tmp_path, all_workers):
+    with running("worker", tmp_path, **settings, model="/no/such/model", model_name="fake") as worker:
+        assert worker.popen.wait(60) == 3
+    with running("worker", tmp_path, **settings):
+        wait_until(lambda: [each.info.state for each in all_workers()] == ["ready"])
 
 
 def test_a_worker_that_is_stopped_while_its_engine_starts_claims_nothing(settings, tmp_path, all_workers):

@@ -16,6 +16,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging as transformers_logging
 
+from core.builtin_templates import PLAIN
+from core.templates import Template
+from worker.engine.chat import judge_template
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineRefused
 
@@ -32,6 +35,7 @@ class Checkpoint:
     revision: str
     max_tokens: int
     vocab_size: int
+    templates: list[Template]  # those that every model has, and a judge where the model chats
 
     @property
     def dtype(self) -> str:
@@ -42,13 +46,15 @@ class Checkpoint:
 def load(options: EngineOptions, device: torch.device) -> Checkpoint:
     """Load the options' model onto the device. Raises EngineRefused with the reason."""
     transformers_logging.disable_progress_bar()
-    source, gguf = _locate(options.model)
-    config = AutoConfig.from_pretrained(source, **gguf)
+    source, where = _locate(options.model)
+    if options.revision:
+        where["revision"] = options.revision
+    config = AutoConfig.from_pretrained(source, **where)
     _check_kind(options.model, config)
-    tokenizer = AutoTokenizer.from_pretrained(source, **gguf)
+    tokenizer = AutoTokenizer.from_pretrained(source, **where)
     dtype = options.dtype if options.dtype != "auto" or device.type == "cuda" else "float32"
     loaded: Any = AutoModelForCausalLM.from_pretrained(
-        source, config=config, dtype=dtype, output_loading_info=True, **gguf
+        source, config=config, dtype=dtype, output_loading_info=True, **where
     )
     model, loading = loaded
     _check_weights(options.model, model, loading)
@@ -58,6 +64,7 @@ def load(options: EngineOptions, device: torch.device) -> Checkpoint:
         revision=_revision(options.model, config),
         max_tokens=_max_tokens(options, model.config.get_text_config()),
         vocab_size=min(len(tokenizer), model.get_input_embeddings().weight.shape[0]),
+        templates=[*PLAIN, *([judge] if (judge := judge_template(tokenizer)) else [])],
     )
 
 

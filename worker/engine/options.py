@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from core.model_cards import FAKE_MODEL
+from core.model_entries import ModelEntry
 
 if TYPE_CHECKING:
     from core.settings import Settings  # the engine process has no use for pydantic
@@ -18,6 +19,7 @@ class EngineOptions:
 
     model: str = FAKE_MODEL
     model_name: str = FAKE_MODEL
+    revision: str = ""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     engine: Literal["auto", "padded", "packed"] = "auto"
@@ -27,17 +29,19 @@ class EngineOptions:
     torch_threads: int = 0
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> EngineOptions:
-        """The options that these settings ask for."""
+    def from_settings(cls, settings: Settings, entry: ModelEntry | None = None) -> EngineOptions:
+        """What the settings ask for; what they leave open is as the model's entry says."""
+        entry = entry or ModelEntry(name=default_name(settings.model), source=settings.model)
         return cls(
-            model=settings.model,
-            model_name=settings.model_name or default_name(settings.model),
-            device=settings.device,
-            dtype=settings.dtype,
+            model=entry.source,
+            model_name=settings.model_name or entry.name,
+            revision=entry.revision,
+            device=settings.device if settings.device != "auto" else entry.device,
+            dtype=settings.dtype if settings.dtype != "auto" else entry.dtype,
             engine=settings.engine,
             label_gather=settings.label_gather,
-            max_model_tokens=settings.max_model_tokens,
-            max_batch_tokens=settings.max_batch_tokens,
+            max_model_tokens=settings.max_model_tokens or entry.max_tokens,
+            max_batch_tokens=settings.max_batch_tokens or entry.max_batch_tokens,
             torch_threads=settings.torch_threads,
         )
 

@@ -59,6 +59,7 @@ class PaddedEngine:
                 max_tokens=checkpoint.max_tokens,
                 vocab_size=checkpoint.vocab_size,
                 tokenizer="json",
+                templates=checkpoint.templates,
             ),
             tokenizer_json=checkpoint.tokenizer_json,
             engine_version=f"padded/1 torch/{torch.__version__} transformers/{transformers.__version__}",
