@@ -34,6 +34,10 @@ class Tokenizer(Protocol):
     def bos(self) -> Sequence[int]:
         """What the model expects before a text: nothing, or one token."""
 
+    @property
+    def unknown(self) -> int | None:
+        """The token that stands for any character that the tokenizer does not know, where it has one."""
+
     def encode_texts(self, texts: list[str]) -> list[Ids]:
         """Each text's ids, as characters: a special token's name inside it is no special token."""
 
@@ -51,6 +55,7 @@ class ByteTokenizer:
 
     def __init__(self) -> None:
         self.bos: list[int] = []
+        self.unknown: int | None = None
 
     def encode_texts(self, texts: list[str]) -> list[Ids]:
         """Each text's bytes."""
@@ -78,6 +83,7 @@ class JsonTokenizer:
             tokenizer.no_padding()
         self._fast = fastokens.Tokenizer.from_json_str(text_only(whole)) if is_fast else None
         self.bos = self._leading_specials()
+        self.unknown = _unknown(whole["model"], self._text)
 
     def encode_texts(self, texts: list[str]) -> list[Ids]:
         """The texts, all at once; the GIL is free meanwhile."""
@@ -104,6 +110,15 @@ class JsonTokenizer:
         if not starts:
             raise Broken("the tokenizer changes a text's own tokens when it puts special tokens around it")
         return around[: starts[0]]
+
+
+def _unknown(model: dict[str, object], tokenizer: tokenizers.Tokenizer) -> int | None:
+    """The unknown token of a model of the kind Unigram (by id) or of any other (by name)."""
+    name, number = model.get("unk_token"), model.get("unk_id")
+    if isinstance(number, int):
+        return number
+    found: int | None = tokenizer.token_to_id(name) if isinstance(name, str) else None
+    return found
 
 
 def text_only(tokenizer: dict[str, object]) -> str:
