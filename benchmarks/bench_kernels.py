@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import torch
 import triton
 import workloads
@@ -46,7 +48,10 @@ def device_ms(run: Callable[[], object], flush: torch.Tensor) -> float:
         run()
     times = []
     for _ in range(NUM_RUNS):
-        flush.zero_()  # takes longer than the launches below, so that the GPU never waits for the host
+        for _ in range(
+            4
+        ):  # a millisecond, longer than the launches below take, so that the GPU never waits for the host
+            flush.zero_()
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         run()
@@ -63,6 +68,20 @@ def ceilings(flush: torch.Tensor) -> tuple[float, float]:
     copied = 2 * source.numel() * source.element_size() / device_ms(lambda: target.copy_(source), flush)
     left, right = (torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
     return copied, 2 * 8192**3 / device_ms(lambda: left @ right, flush)
+
+
+def planning_ms(groups: list[workloads.Group]) -> float:
+    """Return the median time on the host to plan the workload's first batch, its copy to the GPU included."""
+    lengths, parents = map(np.asarray, workloads.first_batch(groups))
+    times = []
+    for _ in range(NUM_RUNS):
+        begin = time.perf_counter()
+        plan_attention(
+            lengths, parents, num_heads=NUM_HEADS, num_kv_heads=NUM_KV_HEADS, head_dim=HEAD_DIM, device=DEVICE
+        )
+        torch.cuda.synchronize()
+        times.append(1000 * (time.perf_counter() - begin))
+    return statistics.median(times)
 
 
 def gather_line(num_rows: int, flush: torch.Tensor, rates: tuple[float, float]) -> Line:
@@ -178,6 +197,7 @@ def main() -> int:
 
     chip = torch.cuda.get_device_name()
     print(f"{chip}, torch {torch.__version__}, triton {triton.__version__}, tuned for {tuned_for(DEVICE).name}")
+    print(f"planning W1's first batch: {planning_ms(workloads.shared_query()):.2f} ms on the host")
     print(f"copy {rates[0] / 1e9:.2f} TB/s, bfloat16 product {rates[1] / 1e9:.0f} TFLOP/s\n")
     print(f"{'':42}{'ours ms':>9}{'torch ms':>10}{'floor ms':>10}{'of floor':>10}{'error':>10}{'torch err':>11}")
     for line in lines:

@@ -19,13 +19,14 @@ import torch
 from label_kernels.tuned import tuned_for
 
 MAX_STRETCHES = 4  # a chain may lie in this many separate places; tiles hold one or this many
+_HEAVY = 8  # times the mean number of keys
 Ints = npt.NDArray[np.int64]
 
 
 class AttentionPlan(NamedTuple):
     """Tensors on the device of the batch, and one number. Make it with ``plan_attention``.
 
-    ``tiles`` is int32 [N, 6 + 2 R], heavy tiles first. The keys of a tile are numbered from its chain's first token
+    ``tiles`` is int32 [N, 6 + 2 R], very heavy tiles first. The keys of a tile are numbered from its chain's first token
     on, so a key's number is its position; the tile's own tokens follow the chain. Columns: first query row · number of
     query rows · number of keys · number of keys that every row sees, at the front · number of keys in the chain ·
     what to add to the number of an own key to get its token · R times: the stretch's last key number + 1, what to add
@@ -103,9 +104,9 @@ def plan_tables(
     stretches = np.stack([end_SR[segment_N], shift_SR[segment_N]], axis=2).reshape(len(segment_N), -1)
     columns = (first_row_N, num_rows_N, num_keys_N, num_free_N, prefix_N, self_shift_N)
     tiles = np.column_stack([*columns, stretches])
-    # Heavy tiles first, so that none is left alone at the end; within a factor of two neighbours stay neighbours,
-    # because they read the same keys from the cache.
-    order_N = np.argsort(-np.frexp(num_keys_N.astype(np.float64))[1], kind="stable")
+    # Very heavy tiles first, so that none is left alone at the end; the others stay where they are, because neighbours
+    # read the same keys from the cache.
+    order_N = np.argsort(num_keys_N <= _HEAVY * num_keys_N.mean(), kind="stable")
     start_Q = start_S[segment_Q]
     return tiles[order_N], (token_Q, start_Q, prefix_S[segment_Q] + token_Q - start_Q)
 

@@ -199,7 +199,7 @@ def _attend(
         HAS_SINKS=sinks is not None,
         num_warps=tuned.num_warps,
         num_stages=tuned.num_stages,
-        maxnreg=tuned.max_registers,
+        maxnreg=tuned.max_registers if query_QHD.element_size() == 2 else None,
     )
     return out_QHD
 

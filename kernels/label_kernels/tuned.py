@@ -86,9 +86,9 @@ _H200 = Tuned(
         (2048, Head(rows=128, columns=128, depth_bytes=128, num_warps=4, num_stages=3, programs=264, overlaps=True)),
         (0, Head(rows=128, columns=256, depth_bytes=128, num_warps=8, num_stages=3, programs=132, overlaps=True)),
     ),
-    attention_64=Attention(rows=64, keys=64, num_warps=4, num_stages=3),
+    attention_64=Attention(rows=64, keys=32, num_warps=4, num_stages=3, max_registers=80),
     attention_128=Attention(rows=64, keys=32, num_warps=4, num_stages=2, max_registers=128),
-    attention_256=Attention(rows=64, keys=32, num_warps=4, num_stages=2),
+    attention_256=Attention(rows=64, keys=64, num_warps=4, num_stages=1),
 )
 # For a GPU that nobody tuned for: tiles that fit any since Ampere.
 _OTHER_GPU = Tuned(

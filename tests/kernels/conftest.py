@@ -16,6 +16,15 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Tensors here are tiny: waking threads for each operation takes longer than the operation."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(num_threads)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A GPU test is skipped where there is none."""
     if torch.cuda.is_available():
