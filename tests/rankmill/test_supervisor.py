@@ -34,6 +34,13 @@ def supervisor():
     supervisor.stop(*((name,) for name in list(supervisor.kept)))
 
 
+def wait_until(condition, *, timeout_seconds=10):
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def look_until(supervisor, condition, *, timeout_seconds=10):
     deadline = time.monotonic() + timeout_seconds
     while not condition():
@@ -99,23 +106,31 @@ def test_a_child_that_ignores_its_signal_is_killed_once_patience_ends(supervisor
 
 
 def test_a_child_outlives_a_ctrl_c_in_the_terminal_and_ends_when_its_parent_is_killed(tmp_path):
+    log = tmp_path / "log"
     code = (
         "import pathlib, sys, signal, time\n"
         "from rankmill.embedded import process\n"
-        "signal.signal(signal.SIGINT, lambda *_: None)\n"
-        "sleeper = [sys.executable, '-c', 'import time; time.sleep(99)']\n"
+        "signal.signal(signal.SIGINT, lambda *_: print('interrupted', flush=True))\n"
+        "sleeper = [sys.executable, '-c', 'import time; print(1, flush=True); time.sleep(99)']\n"
         "child = process.start(sleeper, output=pathlib.Path(sys.argv[1]))\n"
         "print(child.pid, flush=True)\n"
         "while True: time.sleep(1)"
     )
     parent = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", code, str(log)], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
-    child = psutil.Process(int(parent.stdout.readline()))
-    os.killpg(parent.pid, signal.SIGINT)
-    with pytest.raises(psutil.TimeoutExpired):
-        child.wait(0.3)
-    parent.kill()
-    parent.communicate()
-    _gone, alive = psutil.wait_procs([child], timeout=5)
-    assert not alive or child.status() == psutil.STATUS_ZOMBIE
+    try:
+        child = psutil.Process(int(parent.stdout.readline()))
+        wait_until(lambda: log.read_text().strip() == "1")
+        os.killpg(parent.pid, signal.SIGINT)
+        assert parent.stdout.readline() == "interrupted\n"
+        time.sleep(0.3)
+        assert is_alive(child)
+    finally:
+        parent.kill()
+        parent.communicate()
+    wait_until(lambda: not is_alive(child))
+
+
+def is_alive(process):
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
