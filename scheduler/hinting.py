@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from uuid import UUID
 
 import structlog
 from celery import Celery
 
 from core.chunks import ChunkKey
 from core.queues import bulk_queue, small_queue
-from core.turns import spread, take_turns
+from core.turns import Turns, spread, take_turns
 from store import hints, windows
 from store.leader import Leader
 
@@ -19,13 +18,13 @@ log = structlog.get_logger()
 
 
 class Hinting:
-    """Remembers, for each model, whose turn was last. Losing that memory costs one unfair turn."""
+    """Remembers, for each model, whose turn it is. Losing that memory costs one unfair turn."""
 
     def __init__(self, app: Celery, *, bulk_window: int, small_lane_per_client: int) -> None:
         self._app = app
         self._bulk_window = bulk_window
         self._small_lane_per_client = small_lane_per_client
-        self._last_client: dict[str, UUID | None] = defaultdict(lambda: None)
+        self._turns: dict[str, Turns] = defaultdict(Turns)
 
     def fill(self, leader: Leader) -> bool:
         """Hint what there is room for. True where chunks may still be waiting for a slot of a living worker."""
@@ -41,8 +40,8 @@ class Hinting:
                 small = windows.waiting_small(connection, model, per_client=self._small_lane_per_client)
                 slots = sum(free.values())
                 waiting = windows.waiting(connection, model, limit=slots + 1)
-                chosen, self._last_client[model] = take_turns(waiting, slots=slots, last=self._last_client[model])
-                waits = waits or sum(map(len, waiting.values())) > len(chosen)
+                chosen, self._turns[model] = take_turns(waiting, slots=slots, turns=self._turns[model])
+                waits = waits or sum(len(backlog.chunks) for backlog in waiting) > len(chosen)
                 given: dict[str | None, list[ChunkKey]] = {None: small}
                 given.update(spread(chosen, free))
                 marked = windows.mark_hinted(connection, given)

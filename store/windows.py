@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from uuid import UUID
+from itertools import groupby
+from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from core.chunks import ChunkKey
+from core.turns import Backlog, WaitingChunk
 from store.workers import ALIVE_SECONDS
 
 
@@ -35,12 +37,15 @@ _WAITING_MODELS = text("SELECT DISTINCT model FROM jobs WHERE state IN ('queued'
 _OPEN = "j.model = :model AND j.client_id = client.id AND j.state IN ('queued', 'running')"
 
 _WAITING = text(f"""
-    SELECT client.id AS client_id, next.job_id, next.chunk_no
-      FROM (SELECT DISTINCT client_id AS id FROM jobs WHERE model = :model AND state IN ('queued', 'running')) client
+    SELECT client.id AS client_id, client.weight, extract(epoch FROM now() - next.created_at) AS waited_seconds,
+           next.job_id, next.chunk_no, next.num_tokens_estimate
+      FROM clients client
      CROSS JOIN LATERAL (
-           SELECT c.job_id, c.chunk_no FROM jobs j JOIN chunks c ON c.job_id = j.id
+           SELECT j.created_at, c.job_id, c.chunk_no, c.num_tokens_estimate FROM jobs j JOIN chunks c ON c.job_id = j.id
             WHERE {_OPEN} AND NOT j.is_small AND c.state = 'pending' AND c.hinted_at IS NULL
             ORDER BY j.id, c.chunk_no LIMIT :limit) next
+     WHERE client.id IN (SELECT client_id FROM jobs WHERE model = :model AND state IN ('queued', 'running'))
+     ORDER BY client.id, next.job_id, next.chunk_no
 """)  # noqa: S608 - its parts are constants of ours
 
 _WAITING_SMALL = text(f"""
@@ -80,12 +85,10 @@ def waiting_models(connection: Connection) -> set[str]:
     return set(connection.execute(_WAITING_MODELS).scalars())
 
 
-def waiting(connection: Connection, model: str, *, limit: int) -> dict[UUID, list[ChunkKey]]:
+def waiting(connection: Connection, model: str, *, limit: int) -> list[Backlog]:
     """For each client up to ``limit`` bulk chunks that nobody was told of, its oldest job's first."""
-    chunks: dict[UUID, list[ChunkKey]] = {}
-    for row in connection.execute(_WAITING, {"model": model, "limit": limit}):
-        chunks.setdefault(row.client_id, []).append(ChunkKey(row.job_id, row.chunk_no))
-    return chunks
+    rows = connection.execute(_WAITING, {"model": model, "limit": limit}).all()
+    return [_backlog(list(own)) for _, own in groupby(rows, key=lambda row: row.client_id)]
 
 
 def waiting_small(connection: Connection, model: str, *, per_client: int) -> list[ChunkKey]:
@@ -106,3 +109,8 @@ def mark_hinted(connection: Connection, chunks: Mapping[str | None, Sequence[Chu
         },
     )
     return {ChunkKey(row.job_id, row.chunk_no) for row in marked}
+
+
+def _backlog(rows: Sequence[Row[Any]]) -> Backlog:
+    chunks = [WaitingChunk(ChunkKey(row.job_id, row.chunk_no), row.num_tokens_estimate) for row in rows]
+    return Backlog(rows[0].client_id, chunks, rows[0].weight, float(rows[0].waited_seconds))
