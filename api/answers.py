@@ -10,10 +10,12 @@ import msgspec
 from fastapi import Response
 from msgspec import Struct
 
+from api import cursors
 from api.progress import Progress, to_progress
 from core.jobs import Counts, Job
 from core.results import ItemResult
 from core.states import JobState
+from store.results import EvidenceRun, Page
 
 JSON = "application/json"
 
@@ -55,11 +57,23 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
     links: Links
 
 
+class Evidence(Struct, frozen=True):
+    """What the next ``num_items`` of a list of results were made with; nulls where they were never scored."""
+
+    first_index: int
+    num_items: int
+    template_version: str | None
+    revision: str | None
+    dtype: str | None
+    engine_version: str | None
+
+
 class EndedJobAnswer(JobAnswer, frozen=True, kw_only=True):
     """A job that ended while its client waited, with its first results."""
 
     results: list[ItemResult]
     next_cursor: str | None
+    evidence: list[Evidence]
 
 
 class JobPage(Struct, frozen=True):
@@ -74,6 +88,7 @@ class ResultPage(Struct, frozen=True):
 
     items: list[ItemResult]
     next_cursor: str | None
+    evidence: list[Evidence]
 
 
 def job_answer(job: Job, now: datetime) -> JobAnswer:
@@ -81,14 +96,44 @@ def job_answer(job: Job, now: datetime) -> JobAnswer:
     return JobAnswer(**_job_fields(job, now))
 
 
-def ended_job_answer(job: Job, now: datetime, results: list[ItemResult], next_cursor: str | None) -> EndedJobAnswer:
+def ended_job_answer(job: Job, now: datetime, page: Page) -> EndedJobAnswer:
     """The job with its first results."""
-    return EndedJobAnswer(**_job_fields(job, now), results=results, next_cursor=next_cursor)
+    return EndedJobAnswer(
+        **_job_fields(job, now),
+        results=page.items,
+        next_cursor=_next_cursor(job, page),
+        evidence=_evidence(page.evidence),
+    )
+
+
+def result_page(job: Job, page: Page) -> ResultPage:
+    """Some of the job's results."""
+    return ResultPage(page.items, _next_cursor(job, page), _evidence(page.evidence))
 
 
 def respond(answer: Struct, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """The answer as a response."""
     return Response(msgspec.json.encode(answer), status, headers, media_type=JSON)
+
+
+def _next_cursor(job: Job, page: Page) -> str | None:
+    return None if page.next_position is None else cursors.results_cursor(job.id, page.next_position)
+
+
+def _evidence(runs: list[EvidenceRun]) -> list[Evidence]:
+    return [
+        Evidence(run.first_index, run.num_items, None, None, None, None)
+        if run.evidence is None
+        else Evidence(
+            run.first_index,
+            run.num_items,
+            run.evidence.template_version,
+            run.evidence.revision,
+            run.evidence.dtype,
+            run.evidence.engine_version,
+        )
+        for run in runs
+    ]
 
 
 def _job_fields(job: Job, now: datetime) -> dict[str, Any]:

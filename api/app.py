@@ -8,8 +8,9 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from api import health, jobs, models, openapi, problems, process, results, workers
+from api import generative_scoring, health, jobs, models, openai_errors, openapi, problems, process, results, workers
 from api.answers import EndedJobAnswer, JobAnswer, JobPage, ResultPage
+from api.generative_requests import GenerativeScoringRequest
 from api.requests import JobRequest
 from core.settings import Settings
 
@@ -26,6 +27,9 @@ DOCUMENTED = (
     workers.WorkerList,
     health.Health,
     problems.Problem,
+    GenerativeScoringRequest,
+    generative_scoring.GenerativeScoringAnswer,
+    openai_errors.OpenAIErrorAnswer,
 )
 
 
@@ -46,8 +50,8 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
     )
-    for part in (jobs, results, models, workers, health):
+    for part in (jobs, results, generative_scoring, models, workers, health):
         app.include_router(part.routes)
-    problems.handle_all(app)
+    problems.handle_all(app, dict.fromkeys(generative_scoring.PATHS, openai_errors.respond))
     openapi.describe(app, DOCUMENTED)
     return app

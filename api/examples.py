@@ -39,3 +39,18 @@ JOBS: dict[str, dict[str, Any]] = {
     },
     "item_alone": {"summary": "No query: the item alone is the prompt", "value": {"items": ["The answer is"]}},
 }
+
+GENERATIVE_SCORING: dict[str, dict[str, Any]] = {
+    "texts": {
+        "summary": "A question, and texts that complete it",
+        "value": {
+            "query": "Is this city the capital of France?",
+            "items": ["Paris", "London", "New York", "Dublin", "Berlin"],
+            "label_token_ids": [121, 110],
+        },
+    },
+    "token_ids": {
+        "summary": "Everything as token ids",
+        "value": {"query": [100, 200], "items": [[30, 40], [50, 60]], "label_token_ids": [121, 110]},
+    },
+}

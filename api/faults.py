@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from api.requests import Item, JobRequest
+from api.requests import Item
 from core.errors import Refused
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 _SENTENCE = re.compile(r"(?P<fault>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
 _TYPES = {
@@ -36,41 +38,40 @@ _ELSEWHERE = {  # what other systems call our fields
     "document": "text",
     "custom_id": "id",
 }
-_FIELDS = {kind: tuple(field.name for field in msgspec.structs.fields(kind)) for kind in (JobRequest, Item)}
 
 
-def to_job_request(value: Any) -> JobRequest:
-    """The request in a parsed body. Raises Refused naming the field at fault."""
+def to_request(value: Any, kind: type[T]) -> T:
+    """The request of that kind in a parsed body. Raises Refused naming the field at fault."""
     try:
-        return msgspec.convert(value, JobRequest)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _refusal(str(error), value) from None
+        raise _refusal(str(error), value, kind) from None
     except UnicodeEncodeError as error:
         field = next((path for path, text in _names_and_texts(value) if text == error.object), "")
         raise Refused("lone_surrogate", f"{field} holds a lone surrogate, which is not text", field=field) from None
 
 
-def _refusal(sentence: str, value: Any) -> Refused:
+def _refusal(sentence: str, value: Any, kind: type[msgspec.Struct]) -> Refused:
     match = _SENTENCE.fullmatch(sentence)
     assert match is not None, "the pattern matches any text"
     fault, path = match["fault"], match["path"] or ""
-    code, detail, field = _explain(fault, path, value)
+    code, detail, field = _explain(fault, path, value, kind)
     index = re.match(r"items\[(\d+)\]", field)
     return Refused(code, detail, field=field or None, item=int(index[1]) if index else None)
 
 
-def _explain(fault: str, path: str, value: Any) -> tuple[str, str, str]:
+def _explain(fault: str, path: str, value: Any, kind: type[msgspec.Struct]) -> tuple[str, str, str]:
     name = path or "the body"
     if found := re.fullmatch(r"Object contains unknown field `(.*)`", fault, re.DOTALL):
         field = f"{path}.{found[1]}" if path else found[1]
-        return "unknown_field", f"there is no field {field!r}{_suggestion(found[1], path)}", field
+        return "unknown_field", f"there is no field {field!r}{_suggestion(found[1], path, kind)}", field
     if found := re.fullmatch(r"Object missing required field `(.*)`", fault):
         field = f"{path}.{found[1]}" if path else found[1]
         return "missing_field", f"{field} is required", field
     if found := re.fullmatch(r"Expected `(.*)`, got `(.*)`", fault):
         return "wrong_type", f"{name} must be {_types(found[1])}, not {_types(found[2])}", path
     if fault.startswith("Invalid enum value"):
-        choices = " or ".join(repr(choice) for choice in get_args(get_type_hints(JobRequest)[path]))
+        choices = " or ".join(repr(choice) for choice in _choices(get_type_hints(kind)[path]))
         return "invalid_value", f"{name} must be {choices}, not {_value_at(value, path)!r}", path
     bound = re.sub(r"^Expected `\w+` ", "", fault)
     return "out_of_range", f"{name} must be {bound}; it is {_size_at(value, path)}", path
@@ -80,8 +81,13 @@ def _types(names: str) -> str:
     return " or ".join(_TYPES.get(name, name) for name in names.split(" | "))
 
 
-def _suggestion(name: str, path: str) -> str:
-    fields = _FIELDS[Item if path.startswith("items") else JobRequest]
+def _choices(hint: Any) -> list[str]:
+    """The values of a Literal, alone or beside None."""
+    return [choice for part in get_args(hint) for choice in (get_args(part) or [part]) if isinstance(choice, str)]
+
+
+def _suggestion(name: str, path: str, kind: type[msgspec.Struct]) -> str:
+    fields = [field.name for field in msgspec.structs.fields(Item if path.startswith("items") else kind)]
     near = _ELSEWHERE.get(name) or next(iter(get_close_matches(name, fields, 1)), None)
     return f"; did you mean {near!r}?" if near in fields else f"; there are: {', '.join(fields)}"
 

@@ -3,27 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from api import texts
 from api.contents import ContentRules
 from api.labels import LabelRules
+from api.questions import Question
 from api.requests import MAX_ID_CHARACTERS, Item
 from core.chunks import Content, NewItem
 from core.errors import Refused
 
 
+class UsedQuery(NamedTuple):
+    """A query that some item is asked with, None for none, and where it stands: the job's own has no index."""
+
+    query: Content | None
+    field: str
+    item: int | None
+
+
 class ItemReader:
-    """Reads the items of one job. ``query`` is the job's own; ``needs_labels``: the job has none for its items."""
+    """Reads the items of one job, whose own query is ``query`` and whose question is ``question``."""
 
     def __init__(
-        self, *, query: Content | None, contents: ContentRules, labels: LabelRules, needs_labels: bool
+        self, *, query: Content | None, contents: ContentRules, labels: LabelRules, question: Question
     ) -> None:
         self._query = query
         self._contents = contents
         self._labels = labels
-        self._needs_labels = needs_labels
+        self._question = question
+        self._needs_labels = question.label_token_ids is None and not question.is_likelihood
         self._index_of: dict[str, int] = {}
         self._query_nos: dict[Content, int] = {}
+        self._uses_jobs_query = False
+        self._own_queries: list[UsedQuery] = []
+        if query is not None:
+            self._check_query(query, "query", None)
+
+    @property
+    def used_queries(self) -> list[UsedQuery]:
+        """Each different query of the items that were read."""
+        jobs_own = [UsedQuery(self._query, "query", None)] if self._uses_jobs_query else []
+        return jobs_own + self._own_queries
 
     def read_all(self, items: Iterable[str | list[int] | Item]) -> Iterator[NewItem]:
         """Every item, in order. Raises Refused at the first that can't be kept."""
@@ -37,14 +58,14 @@ class ItemReader:
         if self._needs_labels:
             raise _labels_required(field, index)
         content = self._contents.item(item, field, index)
-        _check_prompt(self._query, content, field, index)
+        self._check_prompt(None, content, field, index)
         return NewItem(content)
 
     def _read_object(self, index: int, item: Item, field: str) -> NewItem:
         value, name = _one_of(item, field, index)
         content = self._contents.item(value, f"{field}.{name}", index)
         query, query_no = self._own_query(item, field, index)
-        _check_prompt(self._query if query is None else query, content, field, index)
+        self._check_prompt(query, content, field, index)
         return NewItem(content, self._own_id(item, field, index), query, query_no, self._own_labels(item, field, index))
 
     def _own_query(self, item: Item, field: str, index: int) -> tuple[Content | None, int]:
@@ -53,10 +74,19 @@ class ItemReader:
         query = self._contents.query(item.query, f"{field}.query", index)
         if query == self._query:
             return None, 0
+        if query not in self._query_nos:
+            self._check_query(query, f"{field}.query", index)
+            self._own_queries.append(UsedQuery(query, f"{field}.query", index))
         return query, self._query_nos.setdefault(query, len(self._query_nos) + 1)
 
     def _own_labels(self, item: Item, field: str, index: int) -> list[int] | None:
         if item.labels is not None or item.label_token_ids is not None:
+            if self._question.is_likelihood:
+                name = "labels" if item.labels is not None else "label_token_ids"
+                detail = (
+                    f'with the method "likelihood" all items have the same labels or target: {field}.{name} is too much'
+                )
+                raise Refused("conflicting_fields", detail, field=f"{field}.{name}", item=index)
             return self._labels.resolve(item.labels, item.label_token_ids, prefix=f"{field}.", item=index)
         if self._needs_labels:
             raise _labels_required(field, index)
@@ -84,6 +114,38 @@ class ItemReader:
             )
         return item.id
 
+    def _check_query(self, query: Content, field: str, index: int | None) -> None:
+        name = self._question.template.name
+        if not self._question.takes_query:
+            detail = f"the template {name!r} has no place for a query"
+            raise Refused("conflicting_fields", detail, field=field, item=index)
+        if isinstance(query, bytes) and not self._question.is_plain:
+            raise _text_required(field, name, index)
+
+    def _check_prompt(self, own_query: Content | None, content: Content, field: str, index: int) -> None:
+        query = self._query if own_query is None else own_query
+        self._uses_jobs_query |= own_query is None
+        if query is None and self._question.needs_query:
+            raise Refused(
+                "query_required",
+                f"{field} has no query, and the template {self._question.template.name!r} needs one",
+                field="query",
+                item=index,
+            )
+        if isinstance(content, bytes) and not self._question.is_plain:
+            raise _text_required(field, self._question.template.name, index)
+        if query is not None and isinstance(query, str) is not isinstance(content, str):
+            kinds = ("text", "token ids") if isinstance(query, str) else ("token ids", "text")
+            raise Refused(
+                "mixed_input",
+                f"the query of {field} is {kinds[0]} and its content is {kinds[1]}; both must be of one kind",
+                field=field,
+                item=index,
+            )
+        if self._question.is_plain and not content and not query:
+            detail = f"{field} is empty and has no query: nothing to score"
+            raise Refused("empty_prompt", detail, field=field, item=index)
+
 
 def _one_of(item: Item, field: str, index: int) -> tuple[str | list[int], str]:
     """The item's content and the name of the field that holds it."""
@@ -98,23 +160,20 @@ def _one_of(item: Item, field: str, index: int) -> tuple[str | list[int], str]:
     raise Refused("missing_field", f"{field} needs text or token_ids", field=f"{field}.text", item=index)
 
 
-def _check_prompt(query: Content | None, content: Content, field: str, index: int) -> None:
-    if query is not None and isinstance(query, str) is not isinstance(content, str):
-        kinds = ("text", "token ids") if isinstance(query, str) else ("token ids", "text")
-        raise Refused(
-            "mixed_input",
-            f"the query of {field} is {kinds[0]} and its content is {kinds[1]}; both must be of one kind",
-            field=field,
-            item=index,
-        )
-    if not content and not query:
-        raise Refused("empty_prompt", f"{field} is empty and has no query: nothing to score", field=field, item=index)
+def _text_required(field: str, template_name: str, index: int | None) -> Refused:
+    return Refused(
+        "text_required",
+        f"{field} is token ids, and the template {template_name!r} is filled with text; token ids go with the template"
+        " 'none'",
+        field=field,
+        item=index,
+    )
 
 
 def _labels_required(field: str, index: int) -> Refused:
     return Refused(
         "labels_required",
-        f"the model has no default labels: give labels or label_token_ids, for the job or for {field}",
+        f"model and template have no labels of their own: give labels or label_token_ids, for the job or for {field}",
         field="labels",
         item=index,
     )

@@ -11,7 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api import answers, bodies, cursors, openapi, waiting
 from api.caller import ClientId
+from api.cancel import cancel
 from api.etags import etag, is_known
+from api.includes import INCLUDE, Include
 from api.job_ids import JobId, found
 from api.preferences import wait_seconds
 from api.process import InProcess
@@ -32,8 +34,18 @@ class JobsQuery(BaseModel):
     cursor: str | None = Field(None, description="The ``next_cursor`` of the page before.")
 
 
+class SubmitQuery(BaseModel):
+    """Parameters of a submission."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    include: list[Include] = INCLUDE
+
+
 @routes.post("/v1/jobs", summary="Submit a job", **openapi.SUBMIT)
-async def create_job(request: Request, process: InProcess, client_id: ClientId) -> Response:
+async def create_job(
+    request: Request, process: InProcess, client_id: ClientId, query: Annotated[SubmitQuery, Query()]
+) -> Response:
     """Commits the job, then answers 202; with ``Prefer: wait=N``, 200 and its results if it ends in time."""
     body = await bodies.read(request, max_bytes=process.settings.max_body_bytes)
     job = await run_in_threadpool(submit, process, client_id, body)
@@ -41,7 +53,7 @@ async def create_job(request: Request, process: InProcess, client_id: ClientId) 
     if not seconds:
         return _accepted(job, {})
     applied = {"Preference-Applied": f"wait={seconds}"}
-    ended = await waiting.until_ended(process, request, job, seconds)
+    ended = await waiting.until_ended(process, request, job, seconds, include=query.include)
     return _accepted(job, applied) if ended is None else _ended(ended, applied)
 
 
@@ -73,8 +85,7 @@ def get_job(
 @routes.post("/v1/jobs/{job_id}/cancel", summary="Cancel a job", **openapi.CANCEL_JOB)
 def cancel_job(process: InProcess, client_id: ClientId, job_id: JobId) -> Response:
     """Ends the job; its finished results stay. A job that has ended stays as it is."""
-    with process.database.begin() as connection:
-        job = found(jobs.cancel(connection, job_id, client_id=client_id))
+    job = found(cancel(process, client_id, job_id))
     return answers.respond(answers.job_answer(job, datetime.now(UTC)))
 
 
@@ -93,7 +104,5 @@ def _accepted(job: Job, headers: dict[str, str]) -> Response:
 
 
 def _ended(ended: Ended, headers: dict[str, str]) -> Response:
-    job, position = ended.job, ended.page.next_position
-    next_cursor = None if position is None else cursors.results_cursor(job.id, position)
-    answer = answers.ended_job_answer(job, datetime.now(UTC), ended.page.items, next_cursor)
-    return answers.respond(answer, 200, {"Location": f"/v1/jobs/{job.id}", **headers})
+    answer = answers.ended_job_answer(ended.job, datetime.now(UTC), ended.page)
+    return answers.respond(answer, 200, {"Location": f"/v1/jobs/{ended.job.id}", **headers})

@@ -9,14 +9,29 @@ from msgspec import Struct
 
 from api import answers, openapi
 from api.process import InProcess
+from core.templates import Template
 from store import model_cards
 from store.model_cards import ServedModel
 
 routes = APIRouter(tags=["models and workers"])
 
 
+class TemplateAnswer(Struct, frozen=True, kw_only=True):
+    """A way to ask this model. ``labels``, ``instruction`` and ``target`` are what a job gets that names none."""
+
+    name: str
+    version: str
+    text: str
+    labels: list[str] | None
+    instruction: str
+    target: str | None
+
+
 class ModelAnswer(Struct, frozen=True, kw_only=True):
-    """A model that jobs can name. Token ids and label ids are 0 to ``vocab_size`` - 1."""
+    """A model that jobs can name. Token ids and label ids are 0 to ``vocab_size`` - 1.
+
+    ``is_verified``: its worker checked it against known answers when it started.
+    """
 
     name: str
     object: Literal["model"] = "model"
@@ -28,6 +43,8 @@ class ModelAnswer(Struct, frozen=True, kw_only=True):
     vocab_size: int
     default_template: str
     default_label_token_ids: list[int] | None
+    templates: list[TemplateAnswer]
+    is_verified: bool
     num_workers_ready: int
 
 
@@ -57,5 +74,18 @@ def _answer(served: ServedModel) -> ModelAnswer:
         vocab_size=card.vocab_size,
         default_template=card.default_template,
         default_label_token_ids=card.default_label_token_ids,
+        templates=[_template(template) for template in card.templates],
+        is_verified=card.is_verified,
         num_workers_ready=served.num_workers_ready,
+    )
+
+
+def _template(template: Template) -> TemplateAnswer:
+    return TemplateAnswer(
+        name=template.name,
+        version=template.version,
+        text=template.text,
+        labels=template.labels,
+        instruction=template.instruction,
+        target=template.target,
     )

@@ -102,6 +102,28 @@ _RESULTS["content"][NDJSON] = _schema("ItemResult")
 GET_RESULTS: dict[str, Any] = {
     "responses": {200: _RESULTS, **_problems(_400=_CURSOR, _404=_NO_JOB, _422=f"{_PARAMETER}; `not_supported`")}
 }
+_SCORING_ERRORS = {
+    400: "A value: no items or labels, an id out of the vocabulary, a prompt that is too long, a body that is no JSON",
+    404: "No such model is served",
+    413: "The body is too large",
+    415: "A content encoding that is not supported",
+    422: "A field that is missing, unknown, or of another type",
+    500: "An item could not be scored, or a fault of ours",
+    503: "Postgres is away, no model is served yet, or this server stops",
+    504: "Not scored in time: the job is cancelled",
+}
+GENERATIVE_SCORING: dict[str, Any] = {
+    "responses": {
+        200: _answer("The scores.", "GenerativeScoringAnswer"),
+        **{status: _answer(f"{text}.", "OpenAIErrorAnswer") for status, text in _SCORING_ERRORS.items()},
+    },
+    "openapi_extra": {
+        "requestBody": {
+            "required": True,
+            "content": {JSON: {**_schema("GenerativeScoringRequest"), "examples": examples.GENERATIVE_SCORING}},
+        },
+    },
+}
 LIST_MODELS: dict[str, Any] = {"responses": {200: _answer("The models.", "ModelList"), **_problems()}}
 LIST_WORKERS: dict[str, Any] = {"responses": {200: _answer("The workers.", "WorkerList"), **_problems()}}
 LIVEZ: dict[str, Any] = {"responses": {200: _answer("It lives.", "Health")}}
@@ -129,5 +151,6 @@ def _drop_validation_errors(document: dict[str, Any]) -> None:
     """Take out the answers that FastAPI documents on its own for routes with parameters: ours are problems."""
     for operations in document["paths"].values():
         for operation in operations.values():
-            if JSON in operation["responses"].get("422", {}).get("content", {}):
+            schema = operation["responses"].get("422", {}).get("content", {}).get(JSON, {}).get("schema", {})
+            if schema.get("$ref", "").endswith("/HTTPValidationError"):
                 del operation["responses"]["422"]

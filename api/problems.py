@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -16,6 +17,9 @@ from core.errors import NotReady, Refused
 PROBLEM_JSON = "application/problem+json"
 RETRY_SECONDS = 2
 MAX_DETAIL_CHARACTERS = 1_000  # a client's own 10 MB field name is not sent back whole
+
+Shape = Callable[..., Response]
+"""How an error is answered: called as ``respond`` is."""
 
 log = structlog.get_logger()
 
@@ -50,9 +54,9 @@ def respond(
         type=f"urn:rankmill:problem:{code}",
         title=HTTPStatus(status).phrase,
         status=status,
-        detail=_printable(detail),
+        detail=printable(detail),
         code=code,
-        field=None if field is None else _printable(field),
+        field=None if field is None else printable(field),
         line=line,
         item=item,
         checks=checks,
@@ -60,8 +64,14 @@ def respond(
     return Response(msgspec.json.encode(problem), status, headers, media_type=PROBLEM_JSON)
 
 
-def handle_all(app: FastAPI) -> None:
-    """Answer every error of the app with a problem."""
+def printable(text: str) -> str:
+    """The text as UTF-8 can carry it, and not too long."""
+    return text[:MAX_DETAIL_CHARACTERS].encode("utf-8", "backslashreplace").decode()
+
+
+def handle_all(app: FastAPI, shapes: Mapping[str, Shape]) -> None:
+    """Answer every error of the app with a problem, or, on the paths in ``shapes``, in the shape of their own."""
+    app.state.error_shapes = shapes
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(NotReady, _not_ready)
     app.add_exception_handler(RequestValidationError, _invalid_parameter)
@@ -69,47 +79,56 @@ def handle_all(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-async def _refused(_request: Request, error: Exception) -> Response:
+def _respond(request: Request, status: int, code: str, detail: str, **details: Any) -> Response:
+    shape: Shape = request.app.state.error_shapes.get(request.url.path, respond)
+    return shape(status, code, detail, **details)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     headers = {} if error.retry_after_seconds is None else {"Retry-After": str(error.retry_after_seconds)}
     if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         headers["Connection"] = "close"  # the rest of the body would only be thrown away
-    return respond(
-        error.status, error.code, error.detail, headers=headers, field=error.field, line=error.line, item=error.item
+    return _respond(
+        request,
+        error.status,
+        error.code,
+        error.detail,
+        headers=headers,
+        field=error.field,
+        line=error.line,
+        item=error.item,
     )
 
 
-async def _not_ready(_request: Request, error: Exception) -> Response:
+async def _not_ready(request: Request, error: Exception) -> Response:
     log.warning("cannot answer for now", reason=str(error))
     detail = "a part that this needs is away for now; try again"
-    return respond(503, "not_ready", detail, headers={"Retry-After": str(RETRY_SECONDS)})
+    return _respond(request, 503, "not_ready", detail, headers={"Retry-After": str(RETRY_SECONDS)})
 
 
-async def _invalid_parameter(_request: Request, error: Exception) -> Response:
+async def _invalid_parameter(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    field = str(first["loc"][-1])
+    field = str(first["loc"][1])  # after "query"; a list has the place in it behind that
     code = {
         "extra_forbidden": "unknown_parameter",
         "greater_than_equal": "out_of_range",
         "less_than_equal": "out_of_range",
         "literal_error": "invalid_value",
     }.get(first["type"], "wrong_type")
-    return respond(422, code, f"the parameter {field}: {first['msg']}", field=field)
+    return _respond(request, 422, code, f"the parameter {field}: {first['msg']}", field=field)
 
 
-async def _http(_request: Request, error: Exception) -> Response:
+async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = {404: "route_not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     headers = dict(error.headers or {})
-    return respond(error.status_code, code, f"{error.detail}; GET /openapi.json lists the routes", headers=headers)
+    return _respond(
+        request, error.status_code, code, f"{error.detail}; GET /openapi.json lists the routes", headers=headers
+    )
 
 
-async def _unexpected(_request: Request, error: Exception) -> Response:
+async def _unexpected(request: Request, error: Exception) -> Response:
     log.error("a request failed", error=type(error).__name__)
-    return respond(500, "internal_error", "something of ours broke; it is in our log")
-
-
-def _printable(text: str) -> str:
-    """The text as UTF-8 can carry it, and not too long."""
-    return text[:MAX_DETAIL_CHARACTERS].encode("utf-8", "backslashreplace").decode()
+    return _respond(request, 500, "internal_error", "something of ours broke; it is in our log")

@@ -11,8 +11,11 @@ from typing import Annotated
 import redis.asyncio
 from celery import Celery
 from fastapi import Depends, Request
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
-from api.tokenizers import Tokenizers
+from api.readers import Readers
 from core.settings import Settings
 from store import hints
 from store.database import Database
@@ -29,8 +32,9 @@ class Process:
     database: Database
     celery: Celery
     redis: redis.asyncio.Redis
+    announcer: Redis  # for threads
     ended: EndedJobs
-    tokenizers: Tokenizers
+    readers: Readers
     waiting: set[asyncio.Event] = field(default_factory=set)
 
     def stop_waiting(self) -> None:
@@ -45,13 +49,20 @@ async def started(settings: Settings) -> AsyncIterator[Process]:
     database = Database(settings.database_url, pool_size=settings.database_pool_size, name="rankmill api")
     celery = hints.celery_app(settings.redis_url, settings.redis_prefix)
     client = redis.asyncio.Redis.from_url(settings.redis_url, socket_connect_timeout=REDIS_TIMEOUT_SECONDS)
+    announcer = Redis.from_url(
+        settings.redis_url,
+        socket_timeout=REDIS_TIMEOUT_SECONDS,
+        socket_connect_timeout=REDIS_TIMEOUT_SECONDS,
+        retry=Retry(NoBackoff(), retries=0),  # nobody waits for a notice that does not come
+    )
     ended = EndedJobs(client, prefix=settings.redis_prefix)
     ended.start()
     try:
-        yield Process(settings, database, celery, client, ended, Tokenizers(database))
+        yield Process(settings, database, celery, client, announcer, ended, Readers(database))
     finally:
         await ended.stop()
         await client.aclose()
+        announcer.close()
         celery.close()
         database.dispose()
 

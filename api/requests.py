@@ -45,17 +45,30 @@ class JobRequest(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
         Text | TokenIds | None, Meta(description="What every item is joined with; none: the item alone is the prompt.")
     ] = None
     item_first: Annotated[bool, Meta(description="Join as item + query instead of query + item.")] = False
-    instruction: Annotated[str | None, Meta(description="Not supported yet: comes with the templates.")] = None
-    template: Annotated[str, Meta(description='Only "none" so far: query and item are joined as they are.')] = "none"
-    method: Annotated[Literal["label", "likelihood"], Meta(description='"likelihood" is not supported yet.')] = "label"
+    template: Annotated[
+        str | None,
+        Meta(
+            description='How query and item become a prompt: one of the model\'s templates, or "none"; default: its own.'
+        ),
+    ] = None
+    instruction: Annotated[
+        str | None, Meta(description="What fills the template's place for one; default: the template's own.")
+    ] = None
+    method: Annotated[
+        Literal["label", "likelihood"],
+        Meta(description="How likely the next token is one of the labels, or how likely whole texts are to follow."),
+    ] = "label"
     labels: Annotated[
         list[str] | None,
-        Meta(description="2 to 128 texts, each exactly one token.", extra_json_schema={"minItems": 2, "maxItems": 128}),
+        Meta(
+            description='2 to 128 texts, each exactly one token; with "likelihood" of any length.',
+            extra_json_schema={"minItems": 2, "maxItems": 128},
+        ),
     ] = None
     label_token_ids: Annotated[
         TokenIds | None,
         Meta(
-            description="2 to 128 token ids, instead of ``labels``; default: the model's own.",
+            description="2 to 128 token ids, instead of ``labels``; default: the template's.",
             extra_json_schema={"minItems": 2, "maxItems": 128},
         ),
     ] = None
@@ -65,8 +78,14 @@ class JobRequest(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     truncation: Annotated[
         Literal["item", "error"], Meta(description="A prompt that is too long: cut its item, or fail that item alone.")
     ] = "item"
-    normalize: Annotated[Literal["mean", "sum"], Meta(description='For "likelihood": not supported yet.')] = "mean"
-    target: Annotated[Text | TokenIds | None, Meta(description='For "likelihood": not supported yet.')] = None
+    normalize: Annotated[
+        Literal["mean", "sum"] | None,
+        Meta(description='For "likelihood": the mean of a text\'s token log-probabilities (default), or their sum.'),
+    ] = None
+    target: Annotated[
+        Text | None,
+        Meta(description='For "likelihood": the text that may follow; default: the template\'s, or labels.'),
+    ] = None
     on_invalid: Annotated[
         Literal["refuse", "skip"], Meta(description='For NDJSON lines: "skip" is not supported yet.')
     ] = "refuse"
@@ -91,6 +110,10 @@ class JobRequest(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
         Meta(description="An unfinished job expires after this long; default: a week."),
     ] = None
     keep_inputs: Annotated[bool, Meta(description="Keep the items until the job is deleted.")] = False
-    deterministic: Annotated[bool, Meta(description="Not supported yet.")] = False
-    calibrate: Annotated[bool, Meta(description="Not supported yet.")] = False
+    deterministic: Annotated[
+        bool, Meta(description="The same bits for an item whatever it is batched with, on the same chip and versions.")
+    ] = False
+    calibrate: Annotated[
+        bool, Meta(description="Subtract what the model says of an empty item, and compare what is left.")
+    ] = False
     dry_run: Annotated[bool, Meta(description="Not supported yet.")] = False

@@ -13,6 +13,7 @@ from starlette.responses import StreamingResponse
 from api import answers, cursors, openapi
 from api.bodies import NDJSON
 from api.caller import ClientId
+from api.includes import INCLUDE, Include
 from api.job_ids import JobId, found
 from api.process import InProcess, Process
 from core.errors import Refused
@@ -32,6 +33,7 @@ class ResultsQuery(BaseModel):
     cursor: str | None = Field(None, description="The ``next_cursor`` of the page before.")
     status: Literal["succeeded", "failed"] | None = Field(None, description="Only results with, or without, a score.")
     order: Literal["input", "score"] = Field("input", description='"score" is not supported yet.')
+    include: list[Include] = INCLUDE
 
 
 @routes.get("/v1/jobs/{job_id}/results", summary="Read results", **openapi.GET_RESULTS)
@@ -49,16 +51,13 @@ def get_results(
         job = found(jobs.get(connection, job_id, client_id=client_id))
         position = cursors.results_position(query.cursor, job_id, num_items=job.counts.total)
         if NDJSON not in accept.lower():
-            page = results.page(connection, job, position=position, limit=query.limit, status=query.status)
-            return _page(job, page)
-    return StreamingResponse(_lines(process, job, position, query.status), media_type=NDJSON)
+            page = results.page(
+                connection, job, position=position, limit=query.limit, status=query.status, include=query.include
+            )
+            return answers.respond(answers.result_page(job, page))
+    return StreamingResponse(_lines(process, job, position, query), media_type=NDJSON)
 
 
-def _page(job: Job, page: results.Page) -> Response:
-    next_cursor = None if page.next_position is None else cursors.results_cursor(job.id, page.next_position)
-    return answers.respond(answers.ResultPage(page.items, next_cursor))
-
-
-def _lines(process: Process, job: Job, position: int, status: str | None) -> Iterator[bytes]:
-    for some in results.stream(process.database, job, position=position, status=status):
+def _lines(process: Process, job: Job, position: int, query: ResultsQuery) -> Iterator[bytes]:
+    for some in results.stream(process.database, job, position=position, status=query.status, include=query.include):
         yield _ENCODER.encode_lines(some)

@@ -5,17 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from api import metadata, unsupported, webhook_urls
+from api import metadata, questions, unsupported, webhook_urls
 from api.contents import ContentRules
 from api.items import ItemReader
-from api.labels import LabelRules
+from api.labels import MIN_LABELS, LabelRules
+from api.lengths import LengthRules
+from api.questions import Question
+from api.readers import Reader
 from api.requests import JobRequest
 from core import chunks
 from core.chunks import NewChunk
 from core.errors import Refused
 from core.jobs import JobParameters, NewJob
 from core.model_cards import ModelCard
-from core.templates import NONE, NONE_ITEM_FIRST, Template
+from core.settings import Settings
+from core.templates import Template
+
+UNVERIFIED = (
+    "unverified_model: the model has no known answers that it was checked against when its worker started; nothing but"
+    " your own look at the scores says that its template and labels are right."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +34,11 @@ class Limits:
     max_items: int
     max_item_bytes: int
     default_expires_seconds: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        """The limits in the settings."""
+        return cls(settings.max_items, settings.max_item_bytes, settings.default_expires_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +50,49 @@ class Submission:
 
 
 def to_submission(
-    request: JobRequest, *, card: ModelCard, labels: LabelRules, client_id: UUID, limits: Limits
+    request: JobRequest,
+    *,
+    reader: Reader,
+    client_id: UUID,
+    limits: Limits,
+    template: Template | None = None,
+    min_labels: int = MIN_LABELS,
 ) -> Submission:
-    """Everything that is to be stored. Raises Refused at the first fault."""
+    """Everything that is to be stored. Raises Refused at the first fault.
+
+    ``template`` is taken instead of the one that the request names.
+    """
     unsupported.check(request)
-    _check_num_items(len(request.items), limits.max_items)
-    contents = ContentRules(vocab_size=card.vocab_size, max_bytes=limits.max_item_bytes)
+    check_num_items(len(request.items), limits.max_items)
+    card, max_bytes = reader.card, limits.max_item_bytes
+    template = template or questions.choose_template(request, card)
+    labels = LabelRules(
+        vocab_size=card.vocab_size,
+        encode=reader.label_tokens,
+        ends_open=reader.ends_open(template),
+        min_labels=min_labels,
+    )
+    question = questions.read(request, reader, labels, template, max_bytes=max_bytes)
+    contents = ContentRules(vocab_size=card.vocab_size, max_bytes=max_bytes)
     query = None if request.query is None else contents.query(request.query, "query")
-    label_token_ids = labels.resolve(request.labels, request.label_token_ids) or card.default_label_token_ids
-    items = ItemReader(query=query, contents=contents, labels=labels, needs_labels=label_token_ids is None)
+    items = ItemReader(query=query, contents=contents, labels=labels, question=question)
     job = NewJob(
         client_id=client_id,
-        parameters=_parameters(request, card, label_token_ids or []),
-        template_version=_template(request).version,
+        parameters=_parameters(request, card, question),
+        template_version=template.version,
         metadata=metadata.check(request.metadata),
         webhook_url=webhook_urls.check(request.webhook_url),
         expires_in_seconds=request.expires_in_seconds or limits.default_expires_seconds,
+        warnings=[] if card.is_verified else [UNVERIFIED],
     )
     query_bytes = 0 if query is None else len(query.encode() if isinstance(query, str) else query)
-    return Submission(job, list(chunks.cut(items.read_all(request.items), query_bytes=query_bytes)))
+    cut = list(chunks.cut(items.read_all(request.items), query_bytes=query_bytes))
+    _check_queries(items, LengthRules(reader, question), is_calibrated=request.calibrate, is_plain=question.is_plain)
+    return Submission(job, cut)
 
 
-def _check_num_items(num_items: int, max_items: int) -> None:
+def check_num_items(num_items: int, max_items: int) -> None:
+    """Raises Refused for no items, or too many."""
     if num_items == 0:
         raise Refused("no_items", "items is empty; a job has at least one item", field="items")
     if num_items > max_items:
@@ -68,19 +103,32 @@ def _check_num_items(num_items: int, max_items: int) -> None:
         )
 
 
-def _parameters(request: JobRequest, card: ModelCard, label_token_ids: list[int]) -> JobParameters:
+def _check_queries(items: ItemReader, lengths: LengthRules, *, is_calibrated: bool, is_plain: bool) -> None:
+    for used in items.used_queries:
+        if is_calibrated and is_plain and not used.query:
+            raise Refused(
+                "empty_prompt",
+                "calibrate compares with an empty item, and without a query that prompt is empty",
+                field="calibrate",
+                item=used.item,
+            )
+        lengths.check_query(*used)
+
+
+def _parameters(request: JobRequest, card: ModelCard, question: Question) -> JobParameters:
     return JobParameters(
         model=card.name,
         query=request.query,
-        label_token_ids=label_token_ids,
-        labels=request.labels,
-        template=_template(request),
+        label_token_ids=question.label_token_ids or [],
+        labels=question.labels,
+        template=question.template,
+        instruction=question.instruction,
         method=request.method,
+        target=question.target,
+        normalize=request.normalize or "mean",
         apply_softmax=request.apply_softmax,
         truncation=request.truncation,
         keep_inputs=request.keep_inputs,
+        deterministic=request.deterministic,
+        calibrate=request.calibrate,
     )
-
-
-def _template(request: JobRequest) -> Template:
-    return NONE_ITEM_FIRST if request.item_first else NONE

@@ -8,11 +8,11 @@ import structlog
 
 from api import faults, model_choice, strict_json
 from api.bodies import Body
-from api.labels import LabelRules
 from api.process import Process
+from api.readers import Reader
+from api.requests import JobRequest
 from api.submissions import Limits, Submission, to_submission
 from core.jobs import Job
-from core.model_cards import ModelCard
 from core.queues import small_queue
 from store import hints, jobs
 from store.jobs import Created
@@ -22,7 +22,22 @@ log = structlog.get_logger()
 
 def submit(process: Process, client_id: UUID, body: Body) -> Job:
     """The job as it was committed. Raises Refused, having stored nothing, for a request with any fault."""
-    submission = _read(process, client_id, body)
+    request = faults.to_request(strict_json.parse(body.open()), JobRequest)
+    reader = choose_reader(process, request.model)
+    return commit(
+        process, to_submission(request, reader=reader, client_id=client_id, limits=Limits.of(process.settings))
+    )
+
+
+def choose_reader(process: Process, model: str | None) -> Reader:
+    """How the model of that name reads, or the only one."""
+    with process.database.begin() as connection:
+        card = model_choice.choose(connection, model)
+    return process.readers.of(card)
+
+
+def commit(process: Process, submission: Submission) -> Job:
+    """The job, in the ledger; its hints are on their way."""
     created = jobs.submit(
         process.database,
         submission.job,
@@ -31,26 +46,6 @@ def submit(process: Process, client_id: UUID, body: Body) -> Job:
     )
     _publish(process, created)
     return created.job
-
-
-def _read(process: Process, client_id: UUID, body: Body) -> Submission:
-    request = faults.to_job_request(strict_json.parse(body.open()))
-    with process.database.begin() as connection:
-        card = model_choice.choose(connection, request.model)
-    settings = process.settings
-    return to_submission(
-        request,
-        card=card,
-        labels=LabelRules(vocab_size=card.vocab_size, encode=lambda text: _tokens(process, card, text)),
-        client_id=client_id,
-        limits=Limits(settings.max_items, settings.max_item_bytes, settings.default_expires_seconds),
-    )
-
-
-def _tokens(process: Process, card: ModelCard, text: str) -> list[int]:
-    """The text's token ids, as characters: the name of a special token is no special token."""
-    (ids,) = process.tokenizers.of(card).encode_texts([text])
-    return [int(token_id) for token_id in ids]
 
 
 def _publish(process: Process, created: Created) -> None:

@@ -25,3 +25,13 @@ def check(text: str, field: str, *, item: int | None = None) -> int:
             field=field,
             item=item,
         ) from None
+
+
+def bounded(text: str, field: str, *, max_bytes: int) -> str:
+    """The text as it is. Raises Refused for one that can't be kept or is too long."""
+    num_bytes = check(text, field)
+    if num_bytes > max_bytes:
+        raise Refused(
+            "out_of_range", f"{field} has {num_bytes:,} bytes; at most {max_bytes:,} are allowed", field=field
+        )
+    return text

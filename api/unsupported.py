@@ -6,15 +6,8 @@ from api.requests import JobRequest
 from core.errors import Refused
 
 _ONLY = {
-    "template": "none",
-    "method": "label",
-    "normalize": "mean",
-    "target": None,
-    "instruction": None,
     "on_invalid": "refuse",
     "top_k": None,
-    "deterministic": False,
-    "calibrate": False,
     "dry_run": False,
 }
 

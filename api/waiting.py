@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -34,8 +34,20 @@ class Ended:
     page: Page
 
 
-async def until_ended(process: Process, request: Request, job: Job, seconds: float) -> Ended | None:
+async def until_ended(
+    process: Process,
+    request: Request,
+    job: Job,
+    seconds: float,
+    *,
+    max_results: int = MAX_RESULTS,
+    include: Collection[str] = (),
+) -> Ended | None:
     """The ended job. None once the time is over, the client is gone, or the process stops: the job goes on."""
+
+    def look(*, is_told: bool) -> Ended | None:
+        return _ended(process, job, max_results, include, is_told=is_told)
+
     deadline = asyncio.get_running_loop().time() + seconds
     async with process.ended.watch(job.id) as event:
         with _woken_early(process, request, event):
@@ -44,7 +56,7 @@ async def until_ended(process: Process, request: Request, job: Job, seconds: flo
                     async with asyncio.timeout_at(min(deadline, asyncio.get_running_loop().time() + pause)):
                         await event.wait()
                 is_told = event.is_set()  # looked at once: a notice that comes while we read needs another read
-                ended = await run_in_threadpool(_ended, process, job, is_told=is_told)
+                ended = await run_in_threadpool(look, is_told=is_told)
                 if ended is not None or is_told or asyncio.get_running_loop().time() >= deadline:
                     return ended
     raise AssertionError("the loop above has no end of its own")
@@ -68,7 +80,7 @@ async def _wake_when_gone(request: Request, event: asyncio.Event) -> None:
     event.set()
 
 
-def _ended(process: Process, job: Job, *, is_told: bool) -> Ended | None:
+def _ended(process: Process, job: Job, max_results: int, include: Collection[str], *, is_told: bool) -> Ended | None:
     """The job with its results if it has ended. Without a notice, its state is looked at first, which is cheap."""
     try:
         with process.database.begin() as connection:
@@ -77,7 +89,7 @@ def _ended(process: Process, job: Job, *, is_told: bool) -> Ended | None:
             found = jobs.get(connection, job.id, client_id=job.client_id)
             if found is None or found.finished_at is None:
                 return None
-            return Ended(found, results.page(connection, found, position=0, limit=MAX_RESULTS))
+            return Ended(found, results.page(connection, found, position=0, limit=max_results, include=include))
     except NotReady as error:  # the job was accepted: the client must not hear otherwise
         log.warning("cannot see whether a job has ended", job_id=str(job.id), reason=str(error))
         return None

@@ -31,7 +31,9 @@ from store.clients import DEFAULT_CLIENT_ID
 from store.database import Database
 
 TABLES = ("jobs", "chunks", "chunk_inputs", "results", "deliveries", "idempotency_keys")
-FAKE_CARD = ModelCard("fake", "fake", "1", "float32", "fake", 4096, 256, "bytes", default_label_token_ids=[0, 1])
+FAKE_CARD = ModelCard(
+    "fake", "fake", "1", "float32", "fake", 4096, 256, "bytes", default_label_token_ids=[0, 1], is_verified=True
+)
 
 
 @pytest.fixture(scope="session")
@@ -206,7 +208,7 @@ def copies_of_results(ledger):
     def copies_of_results(job, *, num_chunks):
         columns = (
             "label_logprobs, label_offsets, prompt_tokens, cached_tokens, tokens_dropped, errors, item_ids,"
-            " item_indexes, query_nos, num_succeeded, num_failed, prompt_tokens_total, cached_tokens_total,"
+            " item_indexes, query_nos, num_succeeded, num_failed, prompt_tokens_total, cached_tokens_total, num_low_mass,"
             " calibrated, revision, dtype, template_version, engine_version, epoch"
         )
         with ledger.begin() as connection:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from core.settings import Settings
+from core.templates import NONE
 from store import jobs, model_cards, workers
 from store.workers import WorkerInfo
 
@@ -123,8 +124,19 @@ def test_the_served_models_are_listed_with_their_ready_workers(api, ledger):
         "vocab_size": 256,
         "default_template": "none",
         "default_label_token_ids": [0, 1],
+        "templates": model["templates"],
+        "is_verified": True,
         "num_workers_ready": ready,
     }
+    assert model["templates"][0] == {
+        "name": "none",
+        "version": NONE.version,
+        "text": "{query}{item}",
+        "labels": None,
+        "instruction": "",
+        "target": None,
+    }
+    assert [template["name"] for template in model["templates"]] == ["none", "topic", "choice", "query-likelihood"]
     assert ready >= 1
 
 

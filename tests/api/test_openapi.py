@@ -61,6 +61,8 @@ def test_every_route_is_documented_with_its_problems(document):
         "DELETE /v1/jobs/{job_id}",
         "POST /v1/jobs/{job_id}/cancel",
         "GET /v1/jobs/{job_id}/results",
+        "POST /generative_scoring",
+        "POST /generative_score",
         "GET /v1/models",
         "GET /v1/workers",
         "GET /livez",
@@ -70,10 +72,11 @@ def test_every_route_is_documented_with_its_problems(document):
         assert operation["summary"], name
         if name == "GET /livez":
             continue
+        kind = "application/json" if "generative" in name else "application/problem+json"
         problems = {
             status
             for status, answer in operation["responses"].items()
-            if "application/problem+json" in answer.get("content", {})
+            if status >= "400" and kind in answer.get("content", {})
         }
         assert "503" in problems, name
         assert {status for status in operation["responses"] if status >= "400"} == problems, name
@@ -99,6 +102,15 @@ def test_an_example_can_be_posted_and_is_valid_by_the_document(name, api, docume
     assert documented(api.post("/v1/jobs", json=example), "/v1/jobs")["status"] == "queued"
 
 
+@pytest.mark.parametrize("name", examples.GENERATIVE_SCORING)
+def test_an_example_of_generative_scoring_is_answered_by_the_document(name, api, document, documented, scorer):
+    content = document["paths"]["/generative_scoring"]["post"]["requestBody"]["content"]["application/json"]
+    example = content["examples"][name]["value"]
+    assert not list(violations(example, content["schema"], document))
+    answer = documented(api.post("/generative_scoring", json=example), "/generative_scoring")
+    assert len(answer["data"]) == len(example["items"])
+
+
 def test_what_every_route_answers_is_what_the_document_says(api, submit, score, scorer, ledger, documented):
     with ledger.begin() as connection:
         workers.register(connection, WorkerInfo("one", "host", 1, "fake", 16, "ready"))
@@ -110,7 +122,9 @@ def test_what_every_route_answers_is_what_the_document_says(api, submit, score, 
     one = api.get(job["links"]["self"])
     documented(one, "/v1/jobs/{job_id}")
     documented(api.get(job["links"]["self"], headers={"If-None-Match": one.headers["etag"]}), "/v1/jobs/{job_id}")
-    assert len(documented(api.get(job["links"]["results"]), "/v1/jobs/{job_id}/results")["items"]) == 2
+    for include in ([], ["label_logprobs", "evidence"]):
+        page = documented(api.get(job["links"]["results"], params={"include": include}), "/v1/jobs/{job_id}/results")
+        assert len(page["items"]) == 2
     documented(api.post(job["links"]["cancel"]), "/v1/jobs/{job_id}/cancel")
     documented(api.delete(job["links"]["self"]), "/v1/jobs/{job_id}")
     assert documented(api.get("/v1/models"), "/v1/models")["items"]
@@ -135,3 +149,7 @@ def test_problems_of_every_kind_are_what_the_document_says(api, submit, document
         (409, api.delete(job["links"]["self"]), "/v1/jobs/{job_id}"),
     ):
         assert documented(answer, route)["status"] == status
+    for status, request in ((400, {"items": []}), (404, {"model": "gpt"}), (422, {"query": 3})):
+        whole = {"query": "q", "items": ["a"], "label_token_ids": [1, 2], **request}
+        answer = api.post("/generative_scoring", json=whole)
+        assert documented(answer, "/generative_scoring")["error"]["code"] == answer.status_code == status

@@ -7,22 +7,31 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [*(ROOT / "api").glob("*.py"), *(ROOT / "core").glob("*.py"), *(ROOT / "store").glob("*.py")]
+SOURCES = [
+    *(set((ROOT / "api").glob("*.py")) - set((ROOT / "api").glob("generative_*.py"))),
+    *(ROOT / "core").glob("*.py"),
+    *(ROOT / "store").glob("*.py"),
+]
 CODE = re.compile(r"[a-z]+(_[a-z]+)+")
 
 
 def codes_of(path):
-    """Codes in calls of ``Refused`` and of ``respond``, in what ``faults`` explains, and in the tables of ``problems``."""
+    """Codes in calls of ``Refused`` and of what answers, in what ``faults`` explains, and in the tables of ``problems``."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
             name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-            at = {"Refused": 0, "respond": 1}.get(name)
+            at = {"Refused": 0, "respond": 1, "_respond": 2}.get(name)
             argument = node.args[at] if at is not None and len(node.args) > at else None
             if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
                 yield argument.value
         if path.name == "faults.py" and isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
             yield node.value.elts[0].value
-        if path.name == "problems.py" and isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "get":
+        if (
+            path.name == "problems.py"
+            and isinstance(node, ast.Call)
+            and getattr(node.func, "attr", "") == "get"
+            and isinstance(node.func.value, ast.Dict)
+        ):
             yield node.args[1].value
             yield from (value.value for value in node.func.value.values)
 

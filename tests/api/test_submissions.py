@@ -12,14 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api import faults, problems, strict_json
-from api.labels import LabelRules
+from api.readers import Reader
 from api.requests import Item, JobRequest
 from api.submissions import Limits, to_submission
 from core.chunks import encode_payload
 from core.errors import Refused
 from core.model_cards import ModelCard
+from store.tokenizer import ByteTokenizer
 
 CARD = ModelCard("fake", "fake", "1", "float32", "fake", 4096, 256, "bytes", default_label_token_ids=[0, 1])
+READER = Reader(CARD, ByteTokenizer())
 LIMITS = Limits(max_items=1_000, max_item_bytes=1_000, default_expires_seconds=3_600)
 NAMES = [field.name for kind in (JobRequest, Item) for field in msgspec.structs.fields(kind)]
 
@@ -53,9 +55,8 @@ REQUESTS = st.one_of(
 
 def read(body):
     """The submission in a body, as the route reads it."""
-    labels = LabelRules(vocab_size=256, encode=lambda text: list(text.encode()))
-    request = faults.to_job_request(strict_json.parse(body))
-    return to_submission(request, card=CARD, labels=labels, client_id=UUID(int=1), limits=LIMITS)
+    request = faults.to_request(strict_json.parse(body), JobRequest)
+    return to_submission(request, reader=READER, client_id=UUID(int=1), limits=LIMITS)
 
 
 def read_or_refusal(body):

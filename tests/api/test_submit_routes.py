@@ -13,6 +13,7 @@ import zstandard
 from core.chunks import ChunkKey
 from core.jobs import JobParameters
 from core.states import JobState
+from core.templates import NONE, NONE_ITEM_FIRST
 from store import chunks
 
 
@@ -69,6 +70,7 @@ def test_every_parameter_is_stored_as_it_was_asked_for(submit, stored_job):
         apply_softmax=False,
         truncation="error",
         keep_inputs=True,
+        deterministic=True,
         webhook_url="https://example.com/hook?a=1",
         expires_in_seconds=60,
     )
@@ -79,12 +81,13 @@ def test_every_parameter_is_stored_as_it_was_asked_for(submit, stored_job):
         query="q",
         label_token_ids=[121, 110, 127],
         labels=["y", "n", "\u007f"],
-        item_first=True,
+        template=NONE_ITEM_FIRST,
         apply_softmax=False,
         truncation="error",
         keep_inputs=True,
+        deterministic=True,
     )
-    assert stored.template_version == "none/1"
+    assert stored.template_version == NONE_ITEM_FIRST.version != NONE.version
     assert stored.webhook_url == "https://example.com/hook?a=1"
     assert stored.expires_at - stored.created_at == timedelta(seconds=60)
 
