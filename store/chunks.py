@@ -24,6 +24,7 @@ _CLAIM = text("""
                       lease_until = now() + make_interval(secs => :lease_seconds)
      WHERE job_id = :job_id AND chunk_no = :chunk_no
        AND (state = 'pending' OR (state = 'leased' AND lease_until < now()))
+       AND EXISTS (SELECT FROM jobs WHERE id = :job_id AND state = 'running')  -- and not one that still arrives
     RETURNING epoch, attempts, first_index, num_items
 """)
 

@@ -14,13 +14,12 @@ from core.chunks import ChunkKey, NewChunk
 from core.errors import Refused
 from core.jobs import SMALL_JOB_ITEMS, Job, NewJob
 from core.states import TERMINAL_JOB_STATES, JobState
-from store import partitions, payloads, rows
+from store import partitions, rows
+from store.chunk_inserts import insert_chunks
 from store.database import Database
 from store.endings import cancel, end
 
 __all__ = ["Created", "cancel", "create", "delete", "end", "get", "list_page", "state_of", "submit", "to_version"]
-
-CHUNKS_PER_STATEMENT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +44,6 @@ _INSERT_JOB = text(f"""
                               AND o.state IN ('receiving', 'queued', 'running')) < :small_lane_cap AS is_hinted
       FROM j {rows.LIVE_SUMS}
 """)  # noqa: S608 - its parts are constants of ours
-
-_INSERT_CHUNKS = text("""
-    WITH new AS (SELECT * FROM unnest(CAST(:chunk_nos AS int[]), CAST(:first_indexes AS bigint[]),
-                                      CAST(:nums_items AS int[]), CAST(:nums_tokens AS bigint[]),
-                                      CAST(:payloads AS bytea[]))
-                         AS n (chunk_no, first_index, num_items, num_tokens_estimate, payload)),
-         c AS (INSERT INTO chunks (job_id, chunk_no, first_index, num_items, num_tokens_estimate, hinted_at)
-               SELECT :job_id, chunk_no, first_index, num_items, num_tokens_estimate,
-                      CASE WHEN :is_hinted THEN now() END FROM new)
-    INSERT INTO chunk_inputs (job_id, chunk_no, payload) SELECT :job_id, chunk_no, payload FROM new
-""")
 
 
 def submit(database: Database, new: NewJob, chunks: Sequence[NewChunk], *, small_lane_cap: int) -> Created:
@@ -101,27 +89,11 @@ def create(connection: Connection, new: NewJob, chunks: Iterable[NewChunk], *, s
         .one()
     )
     job, is_hinted = rows.to_job(row), bool(row["is_hinted"])
-    for start in range(0, len(chunks), CHUNKS_PER_STATEMENT):
-        _insert_chunks(connection, job.id, chunks[start : start + CHUNKS_PER_STATEMENT], is_hinted=is_hinted)
+    insert_chunks(connection, job.id, chunks, is_hinted=is_hinted)
     if is_hinted:
         return Created(job, [ChunkKey(job.id, chunk.chunk_no) for chunk in chunks])
     connection.execute(text("SELECT pg_notify(:channel, '')"), {"channel": rows.WORK_CHANNEL})
     return Created(job, [])
-
-
-def _insert_chunks(connection: Connection, job_id: UUID, chunks: Sequence[NewChunk], *, is_hinted: bool) -> None:
-    connection.execute(
-        _INSERT_CHUNKS,
-        {
-            "job_id": job_id,
-            "is_hinted": is_hinted,
-            "chunk_nos": [chunk.chunk_no for chunk in chunks],
-            "first_indexes": [chunk.first_index for chunk in chunks],
-            "nums_items": [chunk.num_items for chunk in chunks],
-            "nums_tokens": [chunk.num_tokens_estimate for chunk in chunks],
-            "payloads": [payloads.pack(chunk.payload) for chunk in chunks],
-        },
-    )
 
 
 _GET = text(f"SELECT {rows.JOB_COLUMNS} FROM jobs j {rows.LIVE_SUMS} WHERE j.id = :job_id")  # noqa: S608

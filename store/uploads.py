@@ -1,0 +1,88 @@
+"""Jobs whose body still arrives: chunks are committed as they are cut, and the job is queued only when it has ended well.
+
+Nobody claims a chunk of such a job: the scheduler hints open jobs that are queued or running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+from core.chunks import NewChunk
+from core.errors import Refused
+from core.jobs import SMALL_JOB_ITEMS, Job, NewJob
+from core.states import JobState
+from store import rows
+from store.chunk_inserts import insert_chunks
+from store.endings import abort
+
+_BEGIN = text(f"""
+    WITH j AS (
+        INSERT INTO jobs (client_id, state, model, parameters, template_version, num_items, is_small, metadata,
+                          warnings, webhook_url, expires_at)
+        VALUES (:client_id, 'receiving', :model, CAST(:parameters AS jsonb), :template_version, 0, false,
+                CAST(:metadata AS jsonb), CAST(:warnings AS jsonb), :webhook_url,
+                now() + make_interval(secs => :expires_in_seconds))
+        RETURNING *)
+    SELECT {rows.JOB_COLUMNS} FROM j {rows.LIVE_SUMS}
+""")  # noqa: S608 - its parts are constants of ours
+
+_GROW = text("""
+    UPDATE jobs SET num_items = num_items + :num_items, touched_at = now() WHERE id = :job_id AND state = 'receiving'
+""")
+
+_QUEUE = text(f"""
+    WITH j AS (
+        UPDATE jobs SET state = 'queued', is_small = num_items <= :small, touched_at = now()
+         WHERE id = :job_id AND state = 'receiving' RETURNING *)
+    SELECT {rows.JOB_COLUMNS}, pg_notify(:channel, '') FROM j {rows.LIVE_SUMS}
+""")  # noqa: S608
+
+
+def begin(connection: Connection, new: NewJob) -> Job:
+    """Write the job, receiving, without a chunk."""
+    row = connection.execute(
+        _BEGIN,
+        {
+            "client_id": new.client_id,
+            "model": new.parameters.model,
+            "parameters": rows.to_json(new.parameters),
+            "template_version": new.template_version,
+            "metadata": rows.to_json(new.metadata),
+            "warnings": rows.to_json(new.warnings),
+            "webhook_url": new.webhook_url,
+            "expires_in_seconds": new.expires_in_seconds,
+        },
+    )
+    return rows.to_job(row.mappings().one())
+
+
+def add(connection: Connection, job_id: UUID, chunks: Sequence[NewChunk]) -> None:
+    """Add chunks that have arrived. Raises Refused where the job has ended meanwhile: cancelled, or taken for silent."""
+    grown = connection.execute(_GROW, {"job_id": job_id, "num_items": sum(chunk.num_items for chunk in chunks)})
+    if not grown.rowcount:
+        raise Refused("upload_ended", "the job ended while its body was arriving", status=409)
+    insert_chunks(connection, job_id, chunks, is_hinted=False)
+
+
+def finish(connection: Connection, job_id: UUID) -> Job:
+    """Queue the job: its body has ended well. Raises Refused where it has ended meanwhile."""
+    row = connection.execute(
+        _QUEUE, {"job_id": job_id, "small": SMALL_JOB_ITEMS, "channel": rows.WORK_CHANNEL}
+    ).mappings()
+    found = row.one_or_none()
+    if found is None:
+        raise Refused("upload_ended", "the job ended while its body was arriving", status=409)
+    return rows.to_job(found)
+
+
+def fail(connection: Connection, job_id: UUID, error: dict[str, Any]) -> Job | None:
+    """Fail the job with the reason, and keep nothing of what arrived."""
+    job = abort(connection, job_id, JobState.FAILED, error=error)
+    if job is not None and job.state == JobState.FAILED:
+        connection.execute(text("DELETE FROM chunk_inputs WHERE job_id = :job_id"), {"job_id": job_id})
+        connection.execute(text("DELETE FROM chunks WHERE job_id = :job_id"), {"job_id": job_id})
+    return job
