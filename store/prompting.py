@@ -57,8 +57,8 @@ class Prompter:
         (whole_T,) = self.prompts([values])
         ids_T, num_kept = whole_T, len(ends)
         while (excess := len(ids_T) - max_tokens) > 0:
-            num_kept -= excess
-            if num_kept <= 0 or ends[num_kept - 1] == 0:
+            num_kept = _whole(ends, num_kept - excess)
+            if num_kept == 0:
                 return None
             shorter = Values(values.query, values.item[: ends[num_kept - 1]], values.instruction)
             (ids_T,) = self.prompts([shorter])
@@ -104,3 +104,11 @@ class Prompter:
         distinct = list(dict.fromkeys(texts))
         ids = dict(zip(distinct, self._tokenizer.encode_texts(distinct), strict=True))
         return [ids[text] for text in texts]
+
+
+def _whole(ends: Sequence[int], num_kept: int) -> int:
+    """The number of leading tokens, at most ``num_kept``, after which no character is cut in two."""
+    num_kept = max(num_kept, 0)
+    while 0 < num_kept < len(ends) and ends[num_kept] == ends[num_kept - 1]:
+        num_kept -= 1
+    return 0 if num_kept and ends[num_kept - 1] == 0 else num_kept

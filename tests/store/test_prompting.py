@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.builtin_templates import QWEN3_RERANKER, TOPIC
@@ -110,6 +110,7 @@ def test_an_item_of_which_nothing_fits_is_not_cut_to_nothing(qwen3):
 
 
 @given(query=st.text(max_size=20), item=st.text(max_size=60), max_tokens=st.integers(1, 80))
+@example(query="000\x80\x80ࠀ𐀀𐀀", item="0\x80\x80\x80\x80\x80𐀀𐀀0ࠀ", max_tokens=39)
 def test_a_cut_keeps_the_longest_head_that_fits(query, item, max_tokens):
     query, item = (text.encode(errors="replace").decode() for text in (query, item))
     prompter = Prompter(NONE, ByteTokenizer())
