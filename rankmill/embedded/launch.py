@@ -16,9 +16,10 @@ import pwd
 import signal
 import sys
 
-PR_SET_PDEATHSIG, PR_SET_KEEPCAPS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 1, 8, 47, 2
+PR_SET_PDEATHSIG, PR_SET_KEEPCAPS, PR_SET_SECUREBITS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 1, 8, 28, 47, 2
+SECBIT_NO_SETUID_FIXUP = 1 << 2
 LINUX_CAPABILITY_VERSION_3 = 0x20080522
-CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SETPCAP = 1, 2, 8
 IS_LINUX = sys.platform == "linux"
 
 
@@ -60,9 +61,19 @@ def become(user: str, *, reaching: list[str]) -> None:
 
 
 def _keep(capability: int) -> bool:
-    """Keep one capability across the execution of the command; False where root itself doesn't have it."""
+    """Keep one capability across the execution of the command; False where root itself doesn't have it.
+
+    ``initdb`` asks ``access(2)`` whether it may run the programs beside it, and that ignores the capabilities of whoever
+    is not root, unless a "secure bit" says otherwise.
+    """
     bit = 1 << capability
-    return _capset(_Set(bit, bit, bit)) and _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)
+    both = bit | 1 << CAP_SETPCAP
+    return (
+        _capset(_Set(both, both, bit))
+        and _prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP)
+        and _capset(_Set(bit, bit, bit))
+        and _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)
+    )
 
 
 def _capset(low: _Set) -> bool:

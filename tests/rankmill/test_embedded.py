@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from core.errors import Broken
-from rankmill.embedded import ports, postgres, valkey
+from rankmill.embedded import ports, postgres, process, valkey
 from rankmill.embedded.postgres import Postgres
 from rankmill.embedded.valkey import Valkey
 
@@ -87,6 +87,40 @@ def test_valkey_asks_for_a_password_that_no_list_of_processes_shows(tmp_path):
         assert (server.folder / "valkey.conf").stat().st_mode & 0o077 == 0
     finally:
         server.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root on Linux becomes another user")
+def test_a_program_below_a_folder_of_roots_alone_runs_as_another_user_who_may_only_pass_through(tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    program, secret = closed / "program", closed / "secret"
+    program.write_text('#!/bin/sh\nid -u; cat "$1"; touch "$2"; exec sh -c "grep CapEff /proc/self/status"\n')
+    secret.write_text("readable\n")
+    program.chmod(0o755)
+    command = [str(program), str(secret), str(closed / "written")]
+    done = subprocess.run(
+        process.launched(command, stop_signal=signal.SIGTERM, user="nobody", folder=closed),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    uid, text, capabilities = done.stdout.splitlines()
+    assert (int(uid) != 0, text) == (True, "readable")
+    assert int(capabilities.split()[1], 16).bit_count() == 1
+    assert not (closed / "written").exists()
+    asking = [
+        os.path.realpath("/usr/bin/env"),
+        sys.executable,
+        "-c",
+        f"import os; print(os.access({str(program)!r}, os.X_OK))",
+    ]
+    done = subprocess.run(
+        process.launched(asking, stop_signal=signal.SIGTERM, user="nobody", folder=closed),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "True\n", done.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
