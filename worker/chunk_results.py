@@ -32,9 +32,10 @@ def scored(
     values_NK, errors_N = _values(parameters, prepared, outcomes)
     if prepared.baseline_N is not None:
         values_NK, errors_N = _calibrated(values_NK, errors_N, prepared.baseline_N)
-    errors = errors_N[:num_items]
-    is_failed_N = np.array([error is not None for error in errors])
     values_NK = values_NK[:num_items]
+    is_exact = parameters.method == "label" and not parameters.apply_softmax and prepared.baseline_N is None
+    errors = errors_N[:num_items] if is_exact else _without_share(values_NK, errors_N[:num_items])
+    is_failed_N = np.array([error is not None for error in errors])
     values_NK[is_failed_N] = np.nan
     label_logprobs, label_offsets = _flat(values_NK, prepared.num_values_N[:num_items])
     is_label = parameters.method == "label" and prepared.baseline_N is None
@@ -114,6 +115,15 @@ def _calibrated(
     ]
     with np.errstate(invalid="ignore"):
         return values_NK[:num_items] - baselines, errors
+
+
+def _without_share(values_NK: Floats, errors_N: list[ItemError | None]) -> list[ItemError | None]:
+    """The errors, with one for each item whose values are all minus infinity: nothing has a share of nothing."""
+    is_nothing_N: NDArray[np.bool_] = ~np.any(np.isfinite(values_NK), axis=1)
+    return [
+        error or (ItemError.NON_FINITE_SCORE if is_nothing else None)
+        for error, is_nothing in zip(errors_N, is_nothing_N.tolist(), strict=True)
+    ]
 
 
 def _cached(prepared: ChunkPrompts, outcomes: Outcomes | None) -> NDArray[np.int32]:

@@ -16,12 +16,15 @@ import psycopg
 import pytest
 import redis
 from api_limits import MAX_BODY_BYTES, MAX_ITEM_BYTES, MAX_ITEMS, PREFIX
+from assets import asset
 from fake_scoring import score_chunk
+from in_process_worker import working
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
 from api.server import server_for
+from core.builtin_templates import PLAIN, QWEN3_RERANKER
 from core.chunks import ChunkKey
 from core.model_cards import ModelCard
 from core.queues import small_queue
@@ -29,10 +32,24 @@ from core.settings import Settings
 from store import jobs, model_cards, notices
 from store.clients import DEFAULT_CLIENT_ID
 from store.database import Database
+from store.tokenizer import JsonTokenizer
 
 TABLES = ("jobs", "chunks", "chunk_inputs", "results", "deliveries", "idempotency_keys")
 FAKE_CARD = ModelCard(
     "fake", "fake", "1", "float32", "fake", 4096, 256, "bytes", default_label_token_ids=[0, 1], is_verified=True
+)
+QWEN3_CARD = ModelCard(
+    "qwen3",
+    "Qwen/Qwen3-Reranker-0.6B",
+    "2026",
+    "bfloat16",
+    "padded",
+    512,
+    151_669,
+    "json",
+    default_template=QWEN3_RERANKER.name,
+    default_label_token_ids=[9693, 2152],
+    templates=[*PLAIN, QWEN3_RERANKER],
 )
 
 
@@ -135,6 +152,23 @@ def another_model(ledger):
     yield card.name
     with ledger.begin() as connection:
         connection.exec_driver_sql("DELETE FROM model_cards WHERE name = %s", (card.name,))
+
+
+@pytest.fixture(scope="session")
+def qwen3_tokenizer():
+    """The tokenizer that Qwen3 and Qwen3-Reranker share."""
+    return JsonTokenizer(asset("qwen3-tokenizer/tokenizer.json").read_bytes(), is_fast=False)
+
+
+@pytest.fixture(scope="module")
+def qwen3(ledger, valkey_url, qwen3_tokenizer):
+    """A served model with that tokenizer, and a worker in this process that scores by a rule; its batcher."""
+    with ledger.begin() as connection:
+        model_cards.publish(connection, QWEN3_CARD, asset("qwen3-tokenizer/tokenizer.json").read_bytes())
+    with working(ledger, valkey_url, QWEN3_CARD, qwen3_tokenizer) as batcher:
+        yield batcher
+    with ledger.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM model_cards WHERE name = %s", (QWEN3_CARD.name,))
 
 
 @pytest.fixture
