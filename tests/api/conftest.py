@@ -220,7 +220,7 @@ def scorer(ledger, valkey_url):
 
     def run():
         while not stop.is_set():
-            message = client.blpop([queue], timeout=0.1)
+            message = client.brpop([queue], timeout=0.1)
             if message is None:
                 continue
             (job_id, chunk_no), _, _ = json.loads(base64.b64decode(json.loads(message[1])["body"]))

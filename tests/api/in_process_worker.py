@@ -64,7 +64,7 @@ def working(database, redis_url, card, tokenizer):
 
     def run():
         while not stop.is_set():
-            message = client.blpop([queue], timeout=0.1)
+            message = client.brpop([queue], timeout=0.1)
             if message is not None:
                 (job_id, chunk_no), _, _ = json.loads(base64.b64decode(json.loads(message[1])["body"]))
                 run_chunk(ChunkKey(UUID(job_id), chunk_no), ledger, scorer)
