@@ -16,17 +16,18 @@ import psycopg
 import pytest
 import redis
 from api_limits import MAX_BODY_BYTES, MAX_ITEM_BYTES, MAX_ITEMS, PREFIX
+from asking import Asking
 from assets import asset
+from cards import FAKE_CARD, QWEN3_CARD
 from fake_scoring import score_chunk
 from in_process_worker import working
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
+from api.readers import Reader
 from api.server import server_for
-from core.builtin_templates import PLAIN, QWEN3_RERANKER
 from core.chunks import ChunkKey
-from core.model_cards import ModelCard
 from core.queues import small_queue
 from core.settings import Settings
 from store import jobs, model_cards, notices
@@ -35,22 +36,6 @@ from store.database import Database
 from store.tokenizer import JsonTokenizer
 
 TABLES = ("jobs", "chunks", "chunk_inputs", "results", "deliveries", "idempotency_keys")
-FAKE_CARD = ModelCard(
-    "fake", "fake", "1", "float32", "fake", 4096, 256, "bytes", default_label_token_ids=[0, 1], is_verified=True
-)
-QWEN3_CARD = ModelCard(
-    "qwen3",
-    "Qwen/Qwen3-Reranker-0.6B",
-    "2026",
-    "bfloat16",
-    "padded",
-    512,
-    151_669,
-    "json",
-    default_template=QWEN3_RERANKER.name,
-    default_label_token_ids=[9693, 2152],
-    templates=[*PLAIN, QWEN3_RERANKER],
-)
 
 
 @pytest.fixture(scope="session")
@@ -158,6 +143,12 @@ def another_model(ledger):
 def qwen3_tokenizer():
     """The tokenizer that Qwen3 and Qwen3-Reranker share."""
     return JsonTokenizer(asset("qwen3-tokenizer/tokenizer.json").read_bytes(), is_fast=False)
+
+
+@pytest.fixture(scope="session")
+def asking(qwen3_tokenizer):
+    """Requests read for a model with that tokenizer, without a front end."""
+    return Asking(Reader(QWEN3_CARD, qwen3_tokenizer))
 
 
 @pytest.fixture(scope="module")

@@ -64,6 +64,13 @@ def test_while_redis_is_away_jobs_are_taken_and_left_to_the_scheduler(without, s
     assert stored_job(answer.json()["id"]).state == "queued"
 
 
+def test_a_job_is_cancelled_while_redis_is_away(without, stored_job):
+    with without(redis_url=AWAY_REDIS) as url:
+        job = httpx.post(f"{url}/v1/jobs", json={"items": ["a"]}, timeout=20).json()
+        assert httpx.post(url + job["links"]["cancel"], timeout=20).json()["status"] == "cancelled"
+    assert stored_job(job["id"]).state == "cancelled"
+
+
 def test_while_postgres_is_away_the_process_lives_and_every_route_says_when_to_come_back(without):
     with without(database_url=AWAY_POSTGRES) as url:
         assert httpx.get(f"{url}/livez").status_code == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -30,6 +31,11 @@ def texts():
     found = [text for text in dict.fromkeys([*naughty, *MORE]) if text]
     assert len(found) > 500
     return found
+
+
+@pytest.fixture
+def submit(submit):
+    return partial(submit, model="fake")
 
 
 @pytest.fixture

@@ -88,6 +88,15 @@ def test_a_job_that_is_cancelled_meanwhile_is_answered_as_it_ended(api):
     assert [result["error"] for result in job["results"]] == ["job_cancelled"]
 
 
+def test_a_cancel_wakes_whoever_waits_without_a_poll(api, front_end, monkeypatch):
+    monkeypatch.setattr(api_waiting, "FIRST_POLL_SECONDS", 30)
+    with ThreadPoolExecutor() as pool:
+        waited = pool.submit(api.post, "/v1/jobs", json={"items": ["a"]}, headers={"Prefer": "wait=20"})
+        wait_for(lambda: front_end.waiting)
+        api.post(api.get("/v1/jobs?limit=1").json()["items"][0]["links"]["cancel"])
+        assert waited.result(5).json()["status"] == "cancelled"
+
+
 def test_many_can_wait_at_once_for_they_hold_no_thread(api, front_end):
     """More of them than the server has threads."""
     with ThreadPoolExecutor(60) as pool:
