@@ -117,7 +117,10 @@ def respond(answer: Struct, status: int = 200, headers: dict[str, str] | None = 
 
 
 def _next_cursor(job: Job, page: Page) -> str | None:
-    return None if page.next_position is None else cursors.results_cursor(job.id, page.next_position)
+    if page.next_position is None:
+        return None
+    make = cursors.ranking_cursor if page.is_ranking else cursors.results_cursor
+    return make(job.id, page.next_position)
 
 
 def _evidence(runs: list[EvidenceRun]) -> list[Evidence]:

@@ -12,6 +12,7 @@ from core.errors import Refused
 _RESULTS = struct.Struct(">B16sQ")  # kind and version, the job, the position
 _JOBS = struct.Struct(">B16s")  # kind and version, the last job that was listed
 _RESULTS_1 = 0x11
+_RANKING_1 = 0x12
 _JOBS_1 = 0x21
 
 
@@ -27,6 +28,21 @@ def results_position(cursor: str | None, job_id: UUID, *, num_items: int) -> int
     data = _decode(cursor, _RESULTS.size)
     kind, job, position = _RESULTS.unpack(data)
     if kind != _RESULTS_1 or job != job_id.bytes or position > num_items:
+        raise _invalid()
+    return int(position)
+
+
+def ranking_cursor(job_id: UUID, position: int) -> str:
+    """Go on with the job's ranking behind the item at ``position``."""
+    return _encode(_RESULTS.pack(_RANKING_1, job_id.bytes, position))
+
+
+def ranking_position(cursor: str, job_id: UUID, *, num_items: int) -> int | None:
+    """The position to go on behind; None for what is no cursor of a ranking. Raises Refused for another job's."""
+    kind, job, position = _RESULTS.unpack(_decode(cursor, _RESULTS.size))
+    if kind != _RANKING_1:
+        return None
+    if job != job_id.bytes or position >= num_items:
         raise _invalid()
     return int(position)
 

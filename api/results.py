@@ -1,27 +1,24 @@
-"""Routes of results: pages of JSON by cursor, or all of them as a stream of lines."""
+"""Routes of results: pages of JSON by cursor, or all of them as a stream in one of several formats."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import chain
 from typing import Annotated, Literal
 
-import msgspec
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
-from api import answers, cursors, openapi
-from api.bodies import NDJSON
+from api import accepted, answers, openapi, reading, result_formats
 from api.caller import ClientId
+from api.compression import compressed
 from api.includes import INCLUDE, Include
 from api.job_ids import JobId, found
-from api.process import InProcess, Process
-from core.errors import Refused
-from core.jobs import Job
-from store import jobs, results
+from api.process import InProcess
+from api.reading import Order
+from store import jobs
 
 routes = APIRouter(tags=["results"])
-_ENCODER = msgspec.json.Encoder()
 
 
 class ResultsQuery(BaseModel):
@@ -31,9 +28,22 @@ class ResultsQuery(BaseModel):
 
     limit: int = Field(100, ge=1, le=1_000, description="Most results on a page; a stream has them all.")
     cursor: str | None = Field(None, description="The ``next_cursor`` of the page before.")
+    after_index: int | None = Field(
+        None, ge=0, le=2**63 - 1, description="Begin behind the result with this index: where a stream broke off."
+    )
     status: Literal["succeeded", "failed"] | None = Field(None, description="Only results with, or without, a score.")
-    order: Literal["input", "score"] = Field("input", description='"score" is not supported yet.')
+    order: Order | None = Field(
+        None, description='"score": by query and score, of a job that has ended; its default for a job with top_k.'
+    )
+    format: accepted.Name | None = Field(None, description="Instead of ``Accept``; json: a page.")
     include: list[Include] = INCLUDE
+
+
+class ResultsHeaders(BaseModel):
+    """Headers that decide how results are written."""
+
+    accept: str = ""
+    accept_encoding: str = ""
 
 
 @routes.get("/v1/jobs/{job_id}/results", summary="Read results", **openapi.GET_RESULTS)
@@ -42,22 +52,22 @@ def get_results(
     client_id: ClientId,
     job_id: JobId,
     query: Annotated[ResultsQuery, Query()],
-    accept: Annotated[str, Header()] = "",
+    headers: Annotated[ResultsHeaders, Header()],
 ) -> Response:
     """In the order of the items; of a job that has not ended, those before the first unfinished item."""
-    if query.order == "score":
-        raise Refused("not_supported", "order=score is not supported yet: leave it out", field="order")
+    name = query.format or accepted.format_of(headers.accept)
+    result_format = None if name == accepted.PAGE else result_formats.named(name)
     with process.database.begin() as connection:
         job = found(jobs.get(connection, job_id, client_id=client_id))
-        position = cursors.results_position(query.cursor, job_id, num_items=job.counts.total)
-        if NDJSON not in accept.lower():
-            page = results.page(
-                connection, job, position=position, limit=query.limit, status=query.status, include=query.include
-            )
-            return answers.respond(answers.result_page(job, page))
-    return StreamingResponse(_lines(process, job, position, query), media_type=NDJSON)
-
-
-def _lines(process: Process, job: Job, position: int, query: ResultsQuery) -> Iterator[bytes]:
-    for some in results.stream(process.database, job, position=position, status=query.status, include=query.include):
-        yield _ENCODER.encode_lines(some)
+    start = reading.start_of(process.database, job, query.cursor, query.after_index, query.order)
+    if result_format is None:
+        page = reading.page(
+            process.database.begin, job, start, limit=query.limit, status=query.status, include=query.include
+        )
+        return answers.respond(answers.result_page(job, page), headers={"Vary": "Accept"})
+    encoding = accepted.encoding_of(headers.accept_encoding) if result_format.is_compressible else "identity"
+    columns = reading.stream(process.database, job, start, query.status)
+    pieces = compressed(result_format.encode(columns, query.include), encoding)
+    first = next(pieces, b"")  # what keeps us from reading at all is answered as a problem
+    sent = {"Vary": "Accept, Accept-Encoding"} | ({} if encoding == "identity" else {"Content-Encoding": encoding})
+    return StreamingResponse(chain([first], pieces), media_type=result_format.media_type, headers=sent)

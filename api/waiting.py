@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain, repeat
 
@@ -12,11 +12,12 @@ import structlog
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
+from api import reading
 from api.process import Process
 from core.errors import NotReady
 from core.jobs import Job
 from core.states import TERMINAL_JOB_STATES
-from store import jobs, results
+from store import jobs
 from store.results import Page
 
 MAX_RESULTS = 1_000
@@ -89,7 +90,7 @@ def _ended(process: Process, job: Job, max_results: int, include: Collection[str
             found = jobs.get(connection, job.id, client_id=job.client_id)
             if found is None or found.finished_at is None:
                 return None
-            return Ended(found, results.page(connection, found, position=0, limit=max_results, include=include))
+            return Ended(found, reading.first_page(lambda: nullcontext(connection), found, max_results, include))
     except NotReady as error:  # the job was accepted: the client must not hear otherwise
         log.warning("cannot see whether a job has ended", job_id=str(job.id), reason=str(error))
         return None

@@ -175,7 +175,6 @@ def test_a_cursor_that_nobody_gave_out_is_refused(cursor, api, submit):
         ({"limit": "x"}, "wrong_type", "limit"),
         ({"status": "done"}, "invalid_value", "status"),
         ({"order": "random"}, "invalid_value", "order"),
-        ({"order": "score"}, "not_supported", "order"),
         ({"cursr": "x"}, "unknown_parameter", "cursr"),
     ],
 )
@@ -192,7 +191,7 @@ def test_a_large_stream_takes_no_more_memory_than_a_small_one(api, ledger, submi
 
     def read():
         num_bytes = num_lines = peak = 0
-        with api.stream("GET", job["links"]["results"], headers=NDJSON) as answer:
+        with api.stream("GET", job["links"]["results"], headers=NDJSON | {"Accept-Encoding": "identity"}) as answer:
             for piece in answer.iter_raw(1 << 16):
                 num_bytes, num_lines = num_bytes + len(piece), num_lines + piece.count(b"\n")
                 peak = max(peak, psutil.Process().memory_info().rss)

@@ -63,7 +63,7 @@ def test_pages_of_any_size_hold_every_item_once_in_order(database, finished, lim
 
 @pytest.mark.parametrize("position", range(8))
 def test_a_stream_from_any_position_holds_the_rest(database, finished, position):
-    found = [item.index for some in results.stream(database, finished, position=position) for item in some]
+    found = [item.index for some in results.stream(database, finished, position=position) for item in some.to_items()]
     assert found == list(range(position, 7))
 
 
@@ -71,7 +71,9 @@ def test_a_status_filters_pages_and_streams(database, finished):
     with database.begin() as connection:
         failed = results.page(connection, finished, position=0, limit=10, status="failed")
     assert [item.index for item in failed.items] == [5]
-    streamed = [item.index for some in results.stream(database, finished, status="succeeded") for item in some]
+    streamed = [
+        item.index for some in results.stream(database, finished, status="succeeded") for item in some.to_items()
+    ]
     assert streamed == [0, 1, 2, 3, 4, 6]
 
 
@@ -136,7 +138,7 @@ def test_a_job_that_was_cancelled_since_its_reader_looked_is_read_as_it_is_now(d
     seen = read(job)
     with database.begin() as connection:
         jobs.cancel(connection, job.id, client_id=None)
-    found = [item.error for some in results.stream(database, seen) for item in some]
+    found = [item.error for some in results.stream(database, seen) for item in some.to_items()]
     assert found == [None, None, "job_cancelled", "job_cancelled"]
 
 
@@ -145,4 +147,4 @@ def test_a_filter_reads_no_chunk_that_can_hold_nothing_of_it(database, create, c
     for chunk_no in range(3):
         save(claim(job, chunk_no), errors=[None, "non_finite_score"] if chunk_no == 1 else None)
     streamed = list(results.stream(database, read(job), status="failed"))
-    assert [[item.index for item in some] for some in streamed] == [[3]]
+    assert [some.indexes.tolist() for some in streamed] == [[3]]
