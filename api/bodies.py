@@ -26,6 +26,11 @@ class Body:
         return encodings.open_body(self.data, self.encoding, max_bytes=self.max_bytes)
 
 
+def is_ndjson(request: Request) -> bool:
+    """Whether the body is a job's object and then its items, one a line."""
+    return _is_type(request.headers.get("content-type", ""), NDJSON)
+
+
 async def read(request: Request, *, max_bytes: int) -> Body:
     """The whole body. Type, encoding and announced length are checked before the first byte is read."""
     _check_type(request.headers.get("content-type", ""))
@@ -44,12 +49,16 @@ async def read(request: Request, *, max_bytes: int) -> Body:
 
 
 def _check_type(content_type: str) -> None:
-    media_type, _, parameters = content_type.lower().partition(";")
-    charset = parameters.partition("charset=")[2].strip().strip('"')
-    if media_type.strip() != JSON or charset not in ("", "utf-8", "utf8"):
+    if not _is_type(content_type, JSON):
         raise Refused(
             "unsupported_media_type",
-            f"Content-Type {content_type!r} is not supported; send {JSON} in UTF-8 ({NDJSON} is not supported yet)",
+            f"Content-Type {content_type!r} is not supported; send {JSON} or {NDJSON} in UTF-8",
             status=415,
             field="Content-Type",
         )
+
+
+def _is_type(content_type: str, expected: str) -> bool:
+    media_type, _, parameters = content_type.lower().partition(";")
+    charset = parameters.partition("charset=")[2].strip().strip('"')
+    return media_type.strip() == expected and charset in ("", "utf-8", "utf8")

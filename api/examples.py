@@ -54,3 +54,10 @@ GENERATIVE_SCORING: dict[str, dict[str, Any]] = {
         "value": {"query": [100, 200], "items": [[30, 40], [50, 60]], "label_token_ids": [121, 110]},
     },
 }
+
+UPLOADS: dict[str, Any] = {
+    "lines": {
+        "summary": "The job, then its items",
+        "value": '{"query": "Is this spam? "}\n"You have won a prize."\n{"id": "mail-2", "text": "See you at nine."}\n',
+    }
+}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol
 
 from api import texts
 from api.contents import ContentRules
@@ -22,29 +22,80 @@ class UsedQuery(NamedTuple):
     item: int | None
 
 
+class ItemIds(Protocol):
+    """Remembers the ids of a job's items."""
+
+    def add(self, item_id: str, index: int) -> int:
+        """The index of the first item with that id, as far as it is known by now: else ``index``."""
+        ...
+
+
+class QueryNumbers(Protocol):
+    """Numbers a job's different queries from 1."""
+
+    def find(self, query: Content) -> int | None:
+        """The query's number, if it has one."""
+        ...
+
+    def number(self, query: Content) -> int:
+        """A new number, for a query that has none."""
+        ...
+
+
+class IdsInMemory:
+    """The ids of a job that is in memory anyway."""
+
+    def __init__(self) -> None:
+        self._index_of: dict[str, int] = {}
+
+    def add(self, item_id: str, index: int) -> int:
+        """The index of the first item with that id."""
+        return self._index_of.setdefault(item_id, index)
+
+
+class QueriesInMemory:
+    """The queries of a job that is in memory anyway."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Content, int] = {}
+
+    def find(self, query: Content) -> int | None:
+        """The query's number, if it has one."""
+        return self._numbers.get(query)
+
+    def number(self, query: Content) -> int:
+        """A new number."""
+        return self._numbers.setdefault(query, len(self._numbers) + 1)
+
+
 class ItemReader:
-    """Reads the items of one job, whose own query is ``query`` and whose question is ``question``."""
+    """Reads the items of one job, whose own query is ``query`` and whose question is ``question``.
+
+    ``check_used`` is told of each different query when the first item is asked with it, and may refuse that item.
+    """
 
     def __init__(
-        self, *, query: Content | None, contents: ContentRules, labels: LabelRules, question: Question
+        self,
+        *,
+        query: Content | None,
+        contents: ContentRules,
+        labels: LabelRules,
+        question: Question,
+        check_used: Callable[[UsedQuery], None],
+        ids: ItemIds | None = None,
+        queries: QueryNumbers | None = None,
     ) -> None:
         self._query = query
         self._contents = contents
         self._labels = labels
         self._question = question
         self._needs_labels = question.label_token_ids is None and not question.is_likelihood
-        self._index_of: dict[str, int] = {}
-        self._query_nos: dict[Content, int] = {}
+        self._ids = ids or IdsInMemory()
+        self._queries = queries or QueriesInMemory()
+        self._check_used = check_used
         self._uses_jobs_query = False
-        self._own_queries: list[UsedQuery] = []
         if query is not None:
             self._check_query(query, "query", None)
-
-    @property
-    def used_queries(self) -> list[UsedQuery]:
-        """Each different query of the items that were read."""
-        jobs_own = [UsedQuery(self._query, "query", None)] if self._uses_jobs_query else []
-        return jobs_own + self._own_queries
 
     def read_all(self, items: Iterable[str | list[int] | Item]) -> Iterator[NewItem]:
         """Every item, in order. Raises Refused at the first that can't be kept."""
@@ -74,10 +125,12 @@ class ItemReader:
         query = self._contents.query(item.query, f"{field}.query", index)
         if query == self._query:
             return None, 0
-        if query not in self._query_nos:
+        number = self._queries.find(query)
+        if number is None:
             self._check_query(query, f"{field}.query", index)
-            self._own_queries.append(UsedQuery(query, f"{field}.query", index))
-        return query, self._query_nos.setdefault(query, len(self._query_nos) + 1)
+            self._check_used(UsedQuery(query, f"{field}.query", index))
+            number = self._queries.number(query)
+        return query, number
 
     def _own_labels(self, item: Item, field: str, index: int) -> list[int] | None:
         if item.labels is not None or item.label_token_ids is not None:
@@ -104,7 +157,7 @@ class ItemReader:
                 field=id_field,
                 item=index,
             )
-        first = self._index_of.setdefault(item.id, index)
+        first = self._ids.add(item.id, index)
         if first != index:
             raise Refused(
                 "duplicate_item_id",
@@ -124,7 +177,6 @@ class ItemReader:
 
     def _check_prompt(self, own_query: Content | None, content: Content, field: str, index: int) -> None:
         query = self._query if own_query is None else own_query
-        self._uses_jobs_query |= own_query is None
         if query is None and self._question.needs_query:
             raise Refused(
                 "query_required",
@@ -145,6 +197,9 @@ class ItemReader:
         if self._question.is_plain and not content and not query:
             detail = f"{field} is empty and has no query: nothing to score"
             raise Refused("empty_prompt", detail, field=field, item=index)
+        if own_query is None and not self._uses_jobs_query:
+            self._check_used(UsedQuery(self._query, "query", None))
+            self._uses_jobs_query = True
 
 
 def _one_of(item: Item, field: str, index: int) -> tuple[str | list[int], str]:

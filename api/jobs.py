@@ -14,6 +14,7 @@ from api.caller import ClientId
 from api.cancel import cancel
 from api.etags import etag, is_known
 from api.includes import INCLUDE, Include
+from api.ingest.receive import receive
 from api.job_ids import JobId, found
 from api.preferences import wait_seconds
 from api.process import InProcess
@@ -47,8 +48,11 @@ async def create_job(
     request: Request, process: InProcess, client_id: ClientId, query: Annotated[SubmitQuery, Query()]
 ) -> Response:
     """Commits the job, then answers 202; with ``Prefer: wait=N``, 200 and its results if it ends in time."""
-    body = await bodies.read(request, max_bytes=process.settings.max_body_bytes)
-    job = await run_in_threadpool(submit, process, client_id, body)
+    if bodies.is_ndjson(request):
+        job = await receive(process, request, client_id)
+    else:
+        body = await bodies.read(request, max_bytes=process.settings.max_body_bytes)
+        job = await run_in_threadpool(submit, process, client_id, body)
     seconds = wait_seconds(",".join(request.headers.getlist("prefer")))
     if not seconds:
         return _accepted(job, {})

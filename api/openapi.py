@@ -53,7 +53,9 @@ SUBMIT: dict[str, Any] = {
         200: _answer("It ended while the client waited.", "EndedJobAnswer", "Location", "Preference-Applied"),
         **_problems(
             _400="`invalid_json`, `duplicate_key`, `invalid_encoding`, `body_incomplete`",
-            _413="`body_too_large`, before or after decompression",
+            _408="`upload_incomplete`: the body fell silent",
+            _409="`upload_ended`: the job was cancelled, or expired, while its body arrived",
+            _413="`body_too_large`, before or after decompression; `line_too_long`, `too_many_queries`",
             _415="`unsupported_media_type`, `unsupported_encoding`",
             _422="A value; docs/api.md lists the codes. `field` and `item` say where.",
         ),
@@ -75,7 +77,16 @@ SUBMIT: dict[str, Any] = {
         ],
         "requestBody": {
             "required": True,
-            "content": {JSON: {**_schema("JobRequest"), "examples": examples.JOBS}},
+            "content": {
+                JSON: {**_schema("JobRequest"), "examples": examples.JOBS},
+                NDJSON: {
+                    "schema": {
+                        "type": "string",
+                        "description": "The job without `items`, then one item a line: see docs/api.md.",
+                    },
+                    "examples": examples.UPLOADS,
+                },
+            },
         },
     },
 }

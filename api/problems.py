@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -24,8 +24,20 @@ Shape = Callable[..., Response]
 log = structlog.get_logger()
 
 
+class LineError(msgspec.Struct, omit_defaults=True, frozen=True):
+    """What is wrong with one line of an upload; ``field`` is the line's own."""
+
+    line: int
+    code: str
+    detail: str
+    field: str | None = None
+
+
 class Problem(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """An error. ``code`` never changes its meaning; ``field``, ``line`` and ``item`` say where the fault lies."""
+    """An error. ``code`` never changes its meaning; ``field``, ``line`` and ``item`` say where the fault lies.
+
+    ``errors`` are the first faults of an upload's lines, at most 100.
+    """
 
     type: str
     title: str
@@ -36,6 +48,7 @@ class Problem(msgspec.Struct, omit_defaults=True, kw_only=True):
     line: int | None = None
     item: int | None = None
     checks: dict[str, Any] | None = None
+    errors: list[LineError] | None = None
 
 
 def respond(
@@ -48,6 +61,7 @@ def respond(
     line: int | None = None,
     item: int | None = None,
     checks: dict[str, Any] | None = None,
+    errors: Sequence[dict[str, Any]] = (),
 ) -> Response:
     """A problem as a response."""
     problem = Problem(
@@ -60,6 +74,7 @@ def respond(
         line=line,
         item=item,
         checks=checks,
+        errors=msgspec.convert(errors, list[LineError]) or None,
     )
     return Response(msgspec.json.encode(problem), status, headers, media_type=PROBLEM_JSON)
 
@@ -98,6 +113,7 @@ async def _refused(request: Request, error: Exception) -> Response:
         field=error.field,
         line=error.line,
         item=error.item,
+        errors=error.errors,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -26,7 +27,11 @@ REDIS_TIMEOUT_SECONDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The parts that endpoints use. ``waiting`` holds the event of every request that waits for its job."""
+    """The parts that endpoints use.
+
+    ``waiting`` holds the event of every request that waits for its job or for its body; ``uploads`` has room for those
+    that are read at a time, and ``threads`` read them.
+    """
 
     settings: Settings
     database: Database
@@ -35,6 +40,8 @@ class Process:
     announcer: Redis  # for threads
     ended: EndedJobs
     readers: Readers
+    uploads: asyncio.Semaphore
+    threads: ThreadPoolExecutor
     waiting: set[asyncio.Event] = field(default_factory=set)
 
     def stop_waiting(self) -> None:
@@ -57,9 +64,12 @@ async def started(settings: Settings) -> AsyncIterator[Process]:
     )
     ended = EndedJobs(client, prefix=settings.redis_prefix)
     ended.start()
+    uploads = asyncio.Semaphore(settings.max_uploads)
+    threads = ThreadPoolExecutor(settings.max_uploads, thread_name_prefix="ingest")
     try:
-        yield Process(settings, database, celery, client, announcer, ended, Readers(database))
+        yield Process(settings, database, celery, client, announcer, ended, Readers(database), uploads, threads)
     finally:
+        threads.shutdown(wait=True)
         await ended.stop()
         await client.aclose()
         announcer.close()

@@ -87,9 +87,13 @@ class JobRequest(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
         Meta(description='For "likelihood": the text that may follow; default: the template\'s, or labels.'),
     ] = None
     on_invalid: Annotated[
-        Literal["refuse", "skip"], Meta(description='For NDJSON lines: "skip" is not supported yet.')
+        Literal["refuse", "skip"],
+        Meta(description='For lines of NDJSON that are not valid: refuse the body, or fail those items ("skip").'),
     ] = "refuse"
-    top_k: Annotated[Annotated[int, Meta(ge=1, le=MAX_TOP_K)] | None, Meta(description="Not supported yet.")] = None
+    top_k: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_TOP_K)] | None,
+        Meta(description="Results of the ended job are the best k items of each query alone, by score."),
+    ] = None
     webhook_url: Annotated[
         Annotated[str, Meta(max_length=MAX_URL_CHARACTERS)] | None,
         Meta(description="Called once the job has ended: absolute, http or https, without user information."),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from api import metadata, questions, unsupported, webhook_urls
 from api.contents import ContentRules
-from api.items import ItemReader
+from api.items import ItemIds, ItemReader, QueryNumbers, UsedQuery
 from api.labels import MIN_LABELS, LabelRules
 from api.lengths import LengthRules
 from api.questions import Question
@@ -49,6 +50,15 @@ class Submission:
     chunks: list[NewChunk]
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A job that nothing is wrong with, before its items: what reads them, and the bytes that each repeats."""
+
+    job: NewJob
+    items: ItemReader
+    query_bytes: int
+
+
 def to_submission(
     request: JobRequest,
     *,
@@ -64,6 +74,25 @@ def to_submission(
     """
     unsupported.check(request)
     check_num_items(len(request.items), limits.max_items)
+    opening = to_opening(
+        request, reader=reader, client_id=client_id, limits=limits, template=template, min_labels=min_labels
+    )
+    cut = list(chunks.cut(opening.items.read_all(request.items), query_bytes=opening.query_bytes))
+    return Submission(opening.job, cut)
+
+
+def to_opening(
+    request: JobRequest,
+    *,
+    reader: Reader,
+    client_id: UUID,
+    limits: Limits,
+    template: Template | None = None,
+    min_labels: int = MIN_LABELS,
+    ids: ItemIds | None = None,
+    queries: QueryNumbers | None = None,
+) -> Opening:
+    """Everything but the items. Raises Refused at the first fault."""
     card, max_bytes = reader.card, limits.max_item_bytes
     template = template or questions.choose_template(request, card)
     labels = LabelRules(
@@ -75,7 +104,18 @@ def to_submission(
     question = questions.read(request, reader, labels, template, max_bytes=max_bytes)
     contents = ContentRules(vocab_size=card.vocab_size, max_bytes=max_bytes)
     query = None if request.query is None else contents.query(request.query, "query")
-    items = ItemReader(query=query, contents=contents, labels=labels, question=question)
+    check_used = partial(
+        _check_query, LengthRules(reader, question), is_calibrated=request.calibrate, is_plain=question.is_plain
+    )
+    items = ItemReader(
+        query=query,
+        contents=contents,
+        labels=labels,
+        question=question,
+        check_used=check_used,
+        ids=ids,
+        queries=queries,
+    )
     job = NewJob(
         client_id=client_id,
         parameters=_parameters(request, card, question),
@@ -86,9 +126,7 @@ def to_submission(
         warnings=[] if card.is_verified else [UNVERIFIED],
     )
     query_bytes = 0 if query is None else len(query.encode() if isinstance(query, str) else query)
-    cut = list(chunks.cut(items.read_all(request.items), query_bytes=query_bytes))
-    _check_queries(items, LengthRules(reader, question), is_calibrated=request.calibrate, is_plain=question.is_plain)
-    return Submission(job, cut)
+    return Opening(job, items, query_bytes)
 
 
 def check_num_items(num_items: int, max_items: int) -> None:
@@ -103,16 +141,15 @@ def check_num_items(num_items: int, max_items: int) -> None:
         )
 
 
-def _check_queries(items: ItemReader, lengths: LengthRules, *, is_calibrated: bool, is_plain: bool) -> None:
-    for used in items.used_queries:
-        if is_calibrated and is_plain and not used.query:
-            raise Refused(
-                "empty_prompt",
-                "calibrate compares with an empty item, and without a query that prompt is empty",
-                field="calibrate",
-                item=used.item,
-            )
-        lengths.check_query(*used)
+def _check_query(lengths: LengthRules, used: UsedQuery, *, is_calibrated: bool, is_plain: bool) -> None:
+    if is_calibrated and is_plain and not used.query:
+        raise Refused(
+            "empty_prompt",
+            "calibrate compares with an empty item, and without a query that prompt is empty",
+            field="calibrate",
+            item=used.item,
+        )
+    lengths.check_query(*used)
 
 
 def _parameters(request: JobRequest, card: ModelCard, question: Question) -> JobParameters:
@@ -128,6 +165,7 @@ def _parameters(request: JobRequest, card: ModelCard, question: Question) -> Job
         normalize=request.normalize or "mean",
         apply_softmax=request.apply_softmax,
         truncation=request.truncation,
+        top_k=request.top_k,
         keep_inputs=request.keep_inputs,
         deterministic=request.deterministic,
         calibrate=request.calibrate,

@@ -29,7 +29,8 @@ class NewItem:
     """One item, checked: its content, the client's own id, its own query and its own labels where it has them.
 
     ``query_no`` numbers the job's distinct queries from 0 (the job's own query); ``index`` is set only where the
-    item keeps the index that it had in another job (a retry).
+    item keeps the index that it had in another job (a retry). An item with an ``error`` came without content that could
+    be scored: it takes its place, and fails by that name.
     """
 
     content: Content
@@ -38,6 +39,7 @@ class NewItem:
     query_no: int = 0
     label_token_ids: list[int] | None = None
     index: int | None = None
+    error: str | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -57,6 +59,7 @@ class ChunkPayload(msgspec.Struct, frozen=True, array_like=True):
     queries: dict[int, Any] | None = None
     label_token_ids: list[list[int] | None] | None = None
     indexes: list[int] | None = None
+    errors: list[str | None] | None = None  # of items that failed before anybody could score them
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +109,13 @@ def cut(
     waiting: list[NewItem] = []
     size = first_index = chunk_no = 0
     for item in items:
-        if waiting and (len(waiting) == max_items or size + item.num_bytes > max_bytes):
+        num_bytes = item.num_bytes
+        if waiting and (len(waiting) == max_items or size + num_bytes > max_bytes):
             yield _chunk(chunk_no, first_index, waiting, size, query_bytes)
             chunk_no, first_index = chunk_no + 1, first_index + len(waiting)
             waiting, size = [], 0
         waiting.append(item)
-        size += item.num_bytes
+        size += num_bytes
     if waiting:
         yield _chunk(chunk_no, first_index, waiting, size, query_bytes)
 
@@ -127,6 +131,7 @@ def _chunk(chunk_no: int, first_index: int, items: list[NewItem], size: int, que
             [item.label_token_ids for item in items] if any(item.label_token_ids for item in items) else None
         ),
         indexes=[_own_index(item) for item in items] if any(item.index is not None for item in items) else None,
+        errors=[item.error for item in items] if any(item.error for item in items) else None,
     )
     estimate = (size + query_bytes * len(items)) // TOKEN_BYTES + len(items)
     return NewChunk(chunk_no, first_index, len(items), estimate, payload)
@@ -138,4 +143,4 @@ def _own_index(item: NewItem) -> int:
 
 
 def _num_bytes(content: Content) -> int:
-    return len(content) if isinstance(content, bytes) else len(content.encode())
+    return len(content) if isinstance(content, bytes) or content.isascii() else len(content.encode())

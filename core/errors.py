@@ -10,6 +10,9 @@ Faults of one item are not errors but values (``core.results.ItemError``): its n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class RankmillError(Exception):
     """The root of the tree."""
@@ -19,7 +22,7 @@ class Refused(RankmillError):  # noqa: N818 - "Refused" reads as a sentence wher
     """The request can't be done as it is asked.
 
     ``detail`` is a whole sentence with the numbers; ``field``, ``line`` (from 1) and ``item`` (from 0) say where
-    the fault lies; ``retry_after_seconds`` is set where waiting helps.
+    the fault lies; ``retry_after_seconds`` is set where waiting helps; ``errors`` are the faults of an upload's lines.
     """
 
     def __init__(
@@ -32,6 +35,7 @@ class Refused(RankmillError):  # noqa: N818 - "Refused" reads as a sentence wher
         line: int | None = None,
         item: int | None = None,
         retry_after_seconds: int | None = None,
+        errors: Sequence[dict[str, Any]] = (),
     ) -> None:
         super().__init__(detail)
         self.code = code
@@ -41,6 +45,7 @@ class Refused(RankmillError):  # noqa: N818 - "Refused" reads as a sentence wher
         self.line = line
         self.item = item
         self.retry_after_seconds = retry_after_seconds
+        self.errors = errors
 
 
 class Broken(RankmillError):  # noqa: N818

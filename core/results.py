@@ -26,6 +26,7 @@ class ItemError(StrEnum):
     OUT_OF_MEMORY = "item_out_of_memory"  # does not fit the device even alone
     NON_FINITE_SCORE = "non_finite_score"  # the model's answer is NaN
     TOO_LONG = "item_too_long"  # truncation "error", and the prompt exceeds the model's maximum
+    INVALID_LINE = "invalid_line"  # its line of an upload could not be read, and the job skips such lines
     EMPTY_PROMPT = "empty_prompt"  # no token at all: a model can't answer nothing
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"  # its chunk was claimed too often without one save
     JOB_CANCELLED = "job_cancelled"  # its job ended before its turn came

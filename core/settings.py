@@ -85,6 +85,10 @@ class Settings(BaseSettings):
     api_host: str = Field("127.0.0.1", description="Address that the front end listens on.")
     api_port: Port = Field(8000, description="Port that the front end listens on.")
     max_body_bytes: Count = Field(64 << 20, description="Largest JSON body.")
+    max_upload_bytes: Count = Field(64 << 30, description="Largest NDJSON body, decompressed.")
+    max_uploads: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        8, description="NDJSON bodies that one front end reads at a time; more are told to come again."
+    )
     max_items: Count = Field(10_000_000, description="Most items in one job.")
     max_item_bytes: Count = Field(1 << 20, description="Largest single item, and the largest query.")
     default_expires_seconds: Annotated[int, Field(ge=60, le=31_536_000)] = Field(

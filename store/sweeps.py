@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from core.states import JobState
+from store import uploads
 from store.endings import abort, end
 from store.workers import ALIVE_SECONDS
 
@@ -118,5 +119,5 @@ def fail_silent_uploads(connection: Connection, *, receiving_timeout_seconds: fl
     silent_ids = list(silent.scalars())
     for job_id in silent_ids:
         error = {"code": "upload_incomplete", "detail": f"no byte came for {receiving_timeout_seconds:.0f} s"}
-        abort(connection, job_id, JobState.FAILED, error=error)
+        uploads.fail(connection, job_id, error)
     return silent_ids

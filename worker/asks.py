@@ -46,20 +46,36 @@ class Ask:
 
 
 def asks_of(parameters: JobParameters, payload: ChunkPayload) -> list[Ask]:
-    """One ask an item, in the chunk's order, not tokenised yet."""
-    own_labels: Sequence[list[int] | None] = payload.label_token_ids or [None] * len(payload.contents)
+    """One ask an item, in the chunk's order, not tokenised yet. An item that came with an error is asked nothing."""
+    nothing = [None] * len(payload.contents)
+    own_labels: Sequence[list[int] | None] = payload.label_token_ids or nothing
+    errors: Sequence[str | None] = payload.errors or nothing
     return [
-        Ask(query, item, parameters.instruction, own or parameters.label_token_ids)
-        for query, item, own in zip(_queries(parameters, payload), payload.contents, own_labels, strict=True)
+        Ask(
+            query,
+            item,
+            parameters.instruction,
+            own or parameters.label_token_ids,
+            error=None if error is None else ItemError(error),
+        )
+        for query, item, own, error in zip(
+            _queries(parameters, payload), payload.contents, own_labels, errors, strict=True
+        )
     ]
 
 
 def baselines_of(asks: Sequence[Ask]) -> tuple[list[Ask], NDArray[np.intp]]:
-    """For each distinct question one ask about nothing, and which of them belongs to each ask."""
+    """For each distinct question one ask about nothing, and which of them belongs to each ask.
+
+    An ask that has failed already belongs to itself.
+    """
     distinct: dict[tuple[object, ...], int] = {}
     baselines: list[Ask] = []
     belongs = np.empty(len(asks), np.intp)
     for place, ask in enumerate(asks):
+        if ask.error is not None:
+            belongs[place] = place - len(asks)
+            continue
         key = (ask.query, isinstance(ask.item, str), tuple(ask.label_token_ids))
         if key not in distinct:
             distinct[key] = len(baselines)
@@ -69,7 +85,8 @@ def baselines_of(asks: Sequence[Ask]) -> tuple[list[Ask], NDArray[np.intp]]:
 
 
 def tokenise(asks: Sequence[Ask], prompter: Prompter) -> None:
-    """Give each ask its ids: texts all at once, token ids as they are."""
+    """Give each ask its ids: texts all at once, token ids as they are. What has failed already gets none."""
+    asks = [ask for ask in asks if ask.error is None]
     values = [ask.values for ask in asks]
     ids_of_texts = iter(prompter.prompts([each for each in values if each is not None]))
     for ask, each in zip(asks, values, strict=True):

@@ -57,6 +57,8 @@ def prepare(parameters: JobParameters, payload: ChunkPayload, tokenizer: Tokeniz
     tokenise(asks, prompter)
     sequences: list[_Sequence] = []
     for place, ask in enumerate(asks):
+        if ask.error is not None:
+            continue
         own_targets = None if targets is None else targets.of(ask)
         # a target's last token is asked for and never fed
         room = max_tokens if own_targets is None else max_tokens - max(len(each) - 1 for each in own_targets)
@@ -64,7 +66,7 @@ def prepare(parameters: JobParameters, payload: ChunkPayload, tokenizer: Tokeniz
         if ask.ids is not None:
             sequences += _sequences(place, ask, ask.ids, own_targets)
     return ChunkPrompts(
-        prompts=_flat(sequences),
+        prompts=_flat(sequences, is_deterministic=parameters.deterministic),
         item_B=np.array([each.item for each in sequences], np.intp),
         value_B=np.array([each.value for each in sequences], np.intp),
         errors_N=[ask.error for ask in asks],
@@ -85,7 +87,7 @@ def _sequences(place: int, ask: Ask, ids: Ids, targets: list[Ids] | None) -> lis
 
 
 def _num_values(ask: Ask, targets: Targets | None) -> int:
-    return len(ask.label_token_ids) if targets is None else len(targets.of(ask))
+    return len(ask.label_token_ids) if targets is None else targets.num_values
 
 
 def _num_billed(ask: Ask, targets: Targets | None) -> int:
@@ -94,7 +96,7 @@ def _num_billed(ask: Ask, targets: Targets | None) -> int:
     return len(ask.ids) + (0 if targets is None else sum(map(len, targets.of(ask))))
 
 
-def _flat(sequences: list[_Sequence]) -> Prompts:
+def _flat(sequences: list[_Sequence], *, is_deterministic: bool) -> Prompts:
     num_labels_B = np.array([len(each.label_ids) for each in sequences], np.intp)
     label_ids_BL = np.full((len(sequences), num_labels_B.max(initial=0)), NO_LABEL, np.int32)
     if sequences:
@@ -105,4 +107,5 @@ def _flat(sequences: list[_Sequence]) -> Prompts:
         lengths_B=np.array([len(each.ids) for each in sequences], np.int32),
         label_ids_BL=label_ids_BL,
         is_path_B=np.array([each.is_path for each in sequences], np.bool_),
+        is_deterministic=is_deterministic,
     )

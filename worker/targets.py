@@ -21,6 +21,11 @@ class Targets:
         self._fixed = None if texts is None else self._encode(texts)
         self._by_query: dict[str, list[Ids]] = {}
 
+    @property
+    def num_values(self) -> int:
+        """How many targets each item has."""
+        return 1 if self._fixed is None else len(self._fixed)
+
     def of(self, ask: Ask) -> list[Ids]:
         """The targets to be scored after this prompt, in order."""
         if self._fixed is not None:

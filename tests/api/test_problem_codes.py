@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCES = [
     *(set((ROOT / "api").glob("*.py")) - set((ROOT / "api").glob("generative_*.py"))),
+    *(ROOT / "api" / "ingest").glob("*.py"),
     *(ROOT / "core").glob("*.py"),
     *(ROOT / "store").glob("*.py"),
 ]

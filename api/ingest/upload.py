@@ -1,0 +1,114 @@
+"""One upload as the thread that reads it sees it: the job's object, then its items, then the end or the break."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from api import faults, strict_json, unsupported
+from api.ingest.blocks import Blocks
+from api.ingest.item_ids import ItemIds
+from api.ingest.lines import Lines
+from api.ingest.opening import opened
+from api.ingest.parsing import relative
+from api.ingest.query_numbers import QueryNumbers
+from api.ingest.reading import LineReader
+from api.ingest.storing import store
+from api.process import Process
+from api.requests import JobRequest
+from api.submissions import Limits, Opening, to_opening
+from api.submit import choose_reader
+from core import chunks
+from core.errors import RankmillError, Refused
+from core.jobs import Job
+from store import uploads
+
+LINE_FACTOR = 4  # bytes of a line for each that an item may have: escapes, ids, a query
+_NOTHING_STORED = ("invalid_lines", "no_items")
+
+log = structlog.get_logger()
+
+
+class Upload:
+    """``job`` is set once the job's object was read and stored."""
+
+    def __init__(self, process: Process, client_id: UUID, blocks: Blocks, encoding: str) -> None:
+        settings = process.settings
+        self._process = process
+        self._client_id = client_id
+        self._max_items = settings.max_items
+        pieces = opened(blocks, encoding, max_bytes=settings.max_upload_bytes)
+        self._lines = Lines(pieces, max_line_bytes=LINE_FACTOR * settings.max_item_bytes + 65_536)
+        self.job: Job | None = None
+
+    def run(self) -> Job:
+        """The job, queued. Raises what broke it off; the job has failed, or is gone, by then."""
+        lines = iter(self._lines)
+        with ItemIds() as ids:
+            opening, is_skipping = self._open(next(lines, b""), ids)
+            with self._process.database.begin() as connection:
+                self.job = uploads.begin(connection, opening.job)
+            try:
+                reader = LineReader(opening.items, ids, max_items=self._max_items, is_skipping=is_skipping)
+                numbered = ((self._lines.number, line) for line in lines)
+                cut = chunks.cut(reader.read_all(numbered), query_bytes=opening.query_bytes)
+                store(cut, partial(uploads.append, self._process.database, self.job.id))
+                with self._process.database.begin() as connection:
+                    return uploads.finish(connection, self.job.id, warnings=reader.errors.warnings())
+            except BaseException as error:
+                self._break_off(self.job, error)
+                raise
+
+    def touch(self) -> None:
+        """Say in the ledger that bytes still arrive."""
+        if self.job is not None:
+            with self._process.database.begin() as connection:
+                uploads.touch(connection, self.job.id)
+
+    def _open(self, line: bytes, ids: ItemIds) -> tuple[Opening, bool]:
+        """What the first line asks for, and whether invalid lines are skipped. Raises Refused with its number."""
+        try:
+            request = _to_request(strict_json.parse(line))
+            unsupported.check(msgspec.structs.replace(request, on_invalid="refuse"))
+            opening = to_opening(
+                request,
+                reader=choose_reader(self._process, request.model),
+                client_id=self._client_id,
+                limits=Limits.of(self._process.settings),
+                ids=ids,
+                queries=QueryNumbers(),
+            )
+        except Refused as error:
+            located = relative(error, 0)
+            located.line = self._lines.number or 1
+            raise located from None
+        return opening, request.on_invalid == "skip"
+
+    def _break_off(self, job: Job, error: BaseException) -> None:
+        """Leave nothing of a body that is refused, and a failed job of one that broke."""
+        code = error.code if isinstance(error, Refused) else "not_ready"
+        try:
+            with self._process.database.begin() as connection:
+                if code in _NOTHING_STORED:
+                    uploads.discard(connection, job.id)
+                else:
+                    uploads.fail(connection, job.id, self._reason(code, error))
+        except RankmillError as trouble:  # the sweep of silent uploads will fail it
+            log.warning("a broken upload was not failed", job_id=str(job.id), reason=str(trouble))
+
+    def _reason(self, cause: str, error: BaseException) -> dict[str, Any]:
+        detail = error.detail if isinstance(error, Refused) else "a part of ours was away, or broke"
+        return {"code": "upload_incomplete", "detail": detail, "line": max(self._lines.number, 1), "cause": cause}
+
+
+def _to_request(value: Any) -> JobRequest:
+    """The job in a parsed line, with no item yet."""
+    if not isinstance(value, dict):
+        return faults.to_request(value, JobRequest)
+    if "items" in value:
+        raise Refused("unknown_field", "items stand in the lines after the first, each in its own", field="items")
+    return faults.to_request({**value, "items": []}, JobRequest)
