@@ -31,7 +31,6 @@ from worker.engine.protocol import (
     IntArray,
     Prompts,
     Scores,
-    num_scored,
 )
 from worker.piece import Piece, Request
 from worker.pool import Pool
@@ -153,7 +152,7 @@ class Batcher:
         return None
 
     def _score(self, piece: Piece) -> None:
-        batch = self._batch(piece)
+        batch = piece.batch(self._engine.info.layout)
         try:
             scores = self._engine.score(batch)
         except EngineOutOfMemory:
@@ -164,22 +163,6 @@ class Batcher:
         else:
             self._count_batch(batch, scores)
             self._settle(piece, batch, scores)
-
-    def _batch(self, piece: Piece) -> Batch:
-        tokens = piece.tokens()
-        label_ids, is_path = piece.label_ids(), piece.is_path()
-        is_packed = self._engine.info.layout == "packed"
-        return Batch(
-            token_ids_T=np.frombuffer(b"".join(tokens), np.int32),
-            lengths_B=piece.lengths().astype(np.int32),
-            label_ids_BL=label_ids,
-            shared_B=(
-                batches.shared_prefixes(tokens, num_scored(label_ids, is_path))
-                if is_packed
-                else np.zeros(len(piece), np.int32)
-            ),
-            is_path_B=is_path,
-        )
 
     def _after_death(self, piece: Piece, death: EngineDied) -> None:
         if not death.was_running:
@@ -224,7 +207,9 @@ class Batcher:
     def _count_batch(self, batch: Batch, scores: Scores) -> None:
         num_tokens = len(batch.token_ids_T)
         num_cached = int(scores.cached_tokens_B.sum())
-        cost = batches.cost(self._engine.info.layout, batch.lengths_B, batch.shared_B)
+        layout = self._engine.info.layout
+        # how an engine fills up deterministic passes is its own affair
+        cost = num_tokens if batch.is_deterministic else batches.cost(layout, batch.lengths_B, batch.shared_B)
         self._count(
             num_batches=1,
             num_items=len(batch.lengths_B),

@@ -91,8 +91,11 @@ def _values(
 
 
 def _reduced(logprobs_BL: Floats, is_token_BL: NDArray[np.bool_], normalize: Literal["mean", "sum"]) -> Floats:
-    """One number a target: the sum of its tokens' log-probabilities, or their mean, added up in float64."""
-    sums_B = np.where(is_token_BL, logprobs_BL, 0).sum(axis=1, dtype=np.float64)
+    """One number a target: the sum of its tokens' log-probabilities, or their mean, added up in float64.
+
+    One after another: a sum in pairs has other bits beside a longer target.
+    """
+    sums_B = np.where(is_token_BL, logprobs_BL, 0).cumsum(axis=1, dtype=np.float64)[:, -1]
     reduced_B: Floats = (sums_B if normalize == "sum" else sums_B / is_token_BL.sum(axis=1)).astype(np.float32)
     return reduced_B
 

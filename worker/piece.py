@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from core.results import ItemError
-from worker.engine.protocol import BoolArray, FloatArray, IntArray, Prompts
+from worker.batches import shared_prefixes
+from worker.engine.protocol import Batch, BoolArray, FloatArray, IntArray, Layout, Prompts, num_scored
 
 
 class Request:
@@ -62,6 +63,11 @@ class Piece:
         """The number of the request that has waited longest."""
         return int(self.numbers.min())
 
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether its requests are: all are, or none is."""
+        return self.requests[int(self.numbers[0])].prompts.is_deterministic
+
     def parts(self) -> Iterator[tuple[Request, npt.NDArray[np.bool_]]]:
         """Its requests, each with the mask of its sequences."""
         for number in np.unique(self.numbers).tolist():
@@ -97,6 +103,21 @@ class Piece:
         for request, mask in self.parts():
             is_path[mask] = request.prompts.is_path_B[self.rows[mask]]
         return is_path
+
+    def batch(self, layout: Layout) -> Batch:
+        """All of it as one batch; deterministic sequences share nothing in any layout."""
+        tokens, label_ids, is_path = self.tokens(), self.label_ids(), self.is_path()
+        is_sharing = layout == "packed" and not self.is_deterministic
+        return Batch(
+            token_ids_T=np.frombuffer(b"".join(tokens), np.int32),
+            lengths_B=self.lengths().astype(np.int32),
+            label_ids_BL=label_ids,
+            shared_B=shared_prefixes(tokens, num_scored(label_ids, is_path))
+            if is_sharing
+            else np.zeros(len(self), np.int32),
+            is_path_B=is_path,
+            is_deterministic=self.is_deterministic,
+        )
 
     def pick(self, positions: npt.NDArray[np.int64] | slice) -> Piece:
         """The sequences at these positions."""

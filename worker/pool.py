@@ -6,6 +6,7 @@ Not thread safe: the batcher holds its lock round every call.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from worker import batches
@@ -41,13 +42,26 @@ class _Lane:
         while self.unplanned and self.num_planned_tokens < window_tokens:
             window.append(self.unplanned.popleft())
             self.num_planned_tokens += int(window[-1].lengths().sum())
-        merged = merge(window)
-        is_packed = info.layout == "packed"
-        tokens = merged.tokens() if is_packed else []
-        scored = num_scored(merged.label_ids(), merged.is_path()) if is_packed else None
-        planned = batches.plan(info.layout, merged.lengths(), tokens, info.max_batch_tokens, scored)
         # The oldest request goes on with every batch, so nobody starves.
-        self.planned = deque(sorted(map(merged.pick, planned), key=lambda piece: piece.oldest))
+        self.planned = deque(sorted(_batches(window, info), key=lambda piece: piece.oldest))
+
+
+def _batches(window: list[Piece], info: EngineInfo) -> Iterator[Piece]:
+    """Pieces of one batch each. Deterministic sequences meet none but their like, and share nothing."""
+    for is_deterministic in (False, True):
+        pieces = [piece for piece in window if piece.is_deterministic == is_deterministic]
+        if not pieces:
+            continue
+        merged = merge(pieces)
+        is_packed = info.layout == "packed" and not is_deterministic
+        planned = batches.plan(
+            "packed" if is_packed else "padded",
+            merged.lengths(),
+            merged.tokens() if is_packed else [],
+            info.max_batch_tokens,
+            num_scored(merged.label_ids(), merged.is_path()) if is_packed else None,
+        )
+        yield from map(merged.pick, planned)
 
 
 class Pool:

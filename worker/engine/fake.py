@@ -13,7 +13,9 @@ import os
 import signal
 import threading
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +75,10 @@ class FakeEngine:
         )
         self._troubles = troubles
         self._never = threading.Event()
+
+    def prepare(self, batch: Batch) -> Callable[[], Scores]:
+        """Nothing is done ahead."""
+        return partial(self.score, batch)
 
     def score(self, batch: Batch) -> Scores:
         """The rule above, after any trouble that was planted."""

@@ -16,7 +16,7 @@ from worker.engine.options import EngineOptions
 from worker.engine.protocol import Batch, EngineInfo, FloatArray, IntArray, Scores
 
 _HEADER = struct.Struct("<IQ")  # kind, bytes of payload
-_SIZES = struct.Struct("<III")  # B, T, L
+_SIZES = struct.Struct("<IIII")  # B, T, L, and 1 where a batch is deterministic
 
 Buffer = bytes | memoryview
 
@@ -86,29 +86,36 @@ def unpack_info(payload: memoryview) -> EngineInfo:
 def pack_batch(batch: Batch) -> list[Buffer]:
     """The payload of BATCH."""
     num_sequences, num_labels = batch.label_ids_BL.shape
-    sizes = _SIZES.pack(num_sequences, len(batch.token_ids_T), num_labels)
+    sizes = _SIZES.pack(num_sequences, len(batch.token_ids_T), num_labels, batch.is_deterministic)
     is_path_B = batch.is_path_B.astype(np.int32)
     return [sizes, *map(_raw, (batch.lengths_B, batch.shared_B, is_path_B, batch.label_ids_BL, batch.token_ids_T))]
 
 
 def unpack_batch(payload: memoryview) -> Batch:
     """The batch that ``pack_batch`` packed; its arrays read the payload in place."""
-    num_sequences, num_tokens, num_labels = _SIZES.unpack_from(payload)
+    num_sequences, num_tokens, num_labels, is_deterministic = _SIZES.unpack_from(payload)
     sizes = (num_sequences, num_sequences, num_sequences, num_sequences * num_labels, num_tokens)
     lengths, shared, is_path, label_ids, token_ids = np.split(_int32(payload), np.cumsum(sizes)[:-1])
-    return Batch(token_ids, lengths, label_ids.reshape(num_sequences, num_labels), shared, is_path.astype(np.bool_))
+    return Batch(
+        token_ids,
+        lengths,
+        label_ids.reshape(num_sequences, num_labels),
+        shared,
+        is_path.astype(np.bool_),
+        is_deterministic=bool(is_deterministic),
+    )
 
 
 def pack_scores(scores: Scores) -> list[Buffer]:
     """The payload of SCORES."""
     num_sequences, num_labels = scores.label_logprobs_BL.shape
-    sizes = _SIZES.pack(num_sequences, 0, num_labels)
+    sizes = _SIZES.pack(num_sequences, 0, num_labels, 0)
     return [sizes, _raw(scores.cached_tokens_B), _raw(scores.label_logprobs_BL)]
 
 
 def unpack_scores(payload: memoryview) -> Scores:
     """The scores that ``pack_scores`` packed; their arrays read the payload in place."""
-    num_sequences, _, num_labels = _SIZES.unpack_from(payload)
+    num_sequences, _, num_labels, _ = _SIZES.unpack_from(payload)
     cached, logprobs = np.split(_int32(payload), [num_sequences])
     return Scores(logprobs.view(np.float32).reshape(num_sequences, num_labels), cached)
 

@@ -18,6 +18,7 @@ length - L_i + j, where the model says what comes next.
 # ruff: noqa: N815 - arrays carry their shape in the name
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -53,12 +54,16 @@ def _one_each(is_path_B: BoolArray, lengths_B: IntArray) -> BoolArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompts:
-    """The sequences of one chunk, in its order: int32, ``label_ids_BL`` filled up with -1. No path by default."""
+    """The sequences of one chunk, in its order: int32, ``label_ids_BL`` filled up with -1. No path by default.
+
+    ``is_deterministic``: their scores have the same bits whatever else the engine has to do.
+    """
 
     token_ids_T: IntArray
     lengths_B: IntArray
     label_ids_BL: IntArray
     is_path_B: BoolArray = field(default_factory=_nothing)
+    is_deterministic: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_path_B", _one_each(self.is_path_B, self.lengths_B))
@@ -67,7 +72,8 @@ class Prompts:
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """One forward pass. ``shared_B`` counts the leading tokens that a sequence shares with its predecessor, up to
-    the first position that it is scored at. No path by default.
+    the first position that it is scored at. No path by default. ``is_deterministic``: each score has the bits that it
+    has in any other batch of the kind.
     """
 
     token_ids_T: IntArray
@@ -75,9 +81,25 @@ class Batch:
     label_ids_BL: IntArray
     shared_B: IntArray
     is_path_B: BoolArray = field(default_factory=_nothing)
+    is_deterministic: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_path_B", _one_each(self.is_path_B, self.lengths_B))
+
+    def part(self, first: int, last: int) -> Batch:
+        """Some of its sequences, as a batch."""
+        rows = slice(first, last)
+        begin = int(self.lengths_B[:first].sum())
+        shared_B = self.shared_B[rows].copy()
+        shared_B[:1] = 0
+        return Batch(
+            token_ids_T=self.token_ids_T[begin : begin + int(self.lengths_B[rows].sum())],
+            lengths_B=self.lengths_B[rows],
+            label_ids_BL=self.label_ids_BL[rows],
+            shared_B=shared_B,
+            is_path_B=self.is_path_B[rows],
+            is_deterministic=self.is_deterministic,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,6 +146,10 @@ class Engine(Protocol):
 
     def score(self, batch: Batch) -> Scores:
         """The scores of every sequence, in the batch's order. Raises EngineOutOfMemory and nothing else on purpose."""
+        ...
+
+    def prepare(self, batch: Batch) -> Callable[[], Scores]:
+        """The same in two steps: what can be done while another batch runs, from another thread; and the scoring."""
         ...
 
 

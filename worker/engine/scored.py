@@ -27,11 +27,10 @@ class ScoredPositions:
     _shape: tuple[int, int]
 
     def by_sequence(self, logprobs_RL: FloatArray) -> FloatArray:
-        """The same numbers as [B, L], NaN where a sequence has no label."""
+        """The same numbers as [B, L], NaN where a sequence has no label. Rows and columns beyond R and L don't count."""
         logprobs_BL = np.full(self._shape, np.nan, np.float32)
-        is_label_RL = self.label_ids_RL != NO_LABEL
-        row, column = np.nonzero(is_label_RL)
-        logprobs_BL[self.sequence_R[row], self._label_R[row] + column] = logprobs_RL[is_label_RL]
+        row, column = np.nonzero(self.label_ids_RL != NO_LABEL)
+        logprobs_BL[self.sequence_R[row], self._label_R[row] + column] = logprobs_RL[row, column]
         return logprobs_BL
 
 

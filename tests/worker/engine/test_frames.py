@@ -26,8 +26,8 @@ def pipe():
 
 
 @settings(max_examples=50)
-@given(lengths=st.lists(st.integers(0, 9), max_size=9), num_labels=st.integers(0, 5))
-def test_a_batch_and_its_scores_survive_packing(lengths, num_labels):
+@given(lengths=st.lists(st.integers(0, 9), max_size=9), num_labels=st.integers(0, 5), is_deterministic=st.booleans())
+def test_a_batch_and_its_scores_survive_packing(lengths, num_labels, is_deterministic):
     generator = np.random.default_rng(0)
     batch = Batch(
         generator.integers(0, 1 << 31, sum(lengths)).astype(np.int32),
@@ -35,6 +35,7 @@ def test_a_batch_and_its_scores_survive_packing(lengths, num_labels):
         generator.integers(-1, 1 << 31, (len(lengths), num_labels)).astype(np.int32),
         generator.integers(0, 9, len(lengths)).astype(np.int32),
         generator.integers(0, 2, len(lengths)).astype(np.bool_),
+        is_deterministic,
     )
     read = frames.unpack_batch(memoryview(b"".join(frames.pack_batch(batch))))
     for name in Batch.__slots__:

@@ -1,0 +1,78 @@
+"""Scores whose bits depend on nothing but the sequence, the model, the chip and the versions.
+
+Which passes do it is chosen once, at the start: one sequence a pass where batches gain nothing (a CPU) or where rows
+meet inside a layer (experts); passes of fixed shapes on a GPU, where a trial shows that neither a row's place nor its
+neighbours reach its bits.
+
+    B = sequences, L = most labels
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from worker.engine.fixed_shapes import PASS_TOKENS, FixedShape, Rows, alone, together
+from worker.engine.memory import within_memory
+from worker.engine.padded_pass import PaddedPass
+from worker.engine.protocol import Batch, FloatArray, IntArray, Scores
+
+Way = Literal["alone", "together"]
+
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # a config's names for the number of them
+_TRIALS = ((24, 100), (200, 20), (700, 3))  # tokens of a sequence, sequences
+
+
+class Deterministic:
+    """Scores deterministic batches by the passes of a model that is not changed any more."""
+
+    def __init__(
+        self, run: PaddedPass, *, max_tokens: int, way: Way | None = None, pass_tokens: int = PASS_TOKENS
+    ) -> None:
+        self._run = run
+        self._max_tokens = max_tokens
+        self._pass_tokens = pass_tokens
+        self.way: Way = way or self._choose()
+
+    def score(self, batch: Batch) -> Scores:
+        """The scores of every sequence. Raises EngineOutOfMemory."""
+        return Scores(self._logprobs(batch, self.way), np.zeros(len(batch.lengths_B), np.int32))
+
+    def _logprobs(self, batch: Batch, way: Way) -> FloatArray:
+        logprobs_BL = np.full(batch.label_ids_BL.shape, np.nan, np.float32)
+        for rows, shape in self._passes(batch, way):
+            logprobs_BL[rows] = within_memory(partial(self._run.logprobs, batch, rows, shape))
+        return logprobs_BL
+
+    def _passes(self, batch: Batch, way: Way) -> list[tuple[Rows, FixedShape]]:
+        if way == "alone":
+            return alone(batch)
+        return together(
+            batch, max_scored=self._run.max_scored, max_length=self._max_tokens, pass_tokens=self._pass_tokens
+        )
+
+    def _choose(self) -> Way:
+        config = self._run.model.config.get_text_config()
+        has_experts = any((getattr(config, name, None) or 0) > 1 for name in _EXPERTS)
+        if self._run.device.type == "cpu" or has_experts:
+            return "alone"
+        return "together" if all(map(self._is_alike_everywhere, _TRIALS)) else "alone"
+
+    def _is_alike_everywhere(self, trial: tuple[int, int]) -> bool:
+        """Whether sequences have the same bits in other rows, beside other sequences."""
+        length, num_sequences = trial
+        num_ids = self._run.model.get_input_embeddings().weight.shape[0]
+        shape = (num_sequences, min(length, self._max_tokens))
+        ids_BS = np.random.default_rng(0).integers(0, num_ids, shape).astype(np.int32)
+        some = np.random.default_rng(1).permutation(num_sequences)[: num_sequences // 2 + 1]
+        every, again = (self._logprobs(_two_labels_each(ids), "together") for ids in (ids_BS, ids_BS[some]))
+        return np.array_equal(again, every[some])
+
+
+def _two_labels_each(ids_BS: IntArray) -> Batch:
+    num_sequences, length = ids_BS.shape
+    lengths_B = np.full(num_sequences, length, np.int32)
+    label_ids_BL = np.tile(np.arange(2, dtype=np.int32), (num_sequences, 1))
+    return Batch(ids_BS.reshape(-1), lengths_B, label_ids_BL, np.zeros(num_sequences, np.int32), is_deterministic=True)
