@@ -8,10 +8,23 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from api import generative_scoring, health, jobs, models, openai_errors, openapi, problems, process, results, workers
+from api import (
+    events,
+    generative_scoring,
+    health,
+    jobs,
+    models,
+    openai_errors,
+    openapi,
+    problems,
+    process,
+    results,
+    workers,
+)
 from api.answers import EndedJobAnswer, JobAnswer, JobPage, ResultPage
 from api.generative_requests import GenerativeScoringRequest
 from api.requests import JobRequest
+from api.watched_jobs import WatchedJobs
 from core.settings import Settings
 
 DESCRIPTION = """\
@@ -50,7 +63,8 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
     )
-    for part in (jobs, results, generative_scoring, models, workers, health):
+    app.state.watched_jobs = WatchedJobs()
+    for part in (jobs, events, results, generative_scoring, models, workers, health):
         app.include_router(part.routes)
     problems.handle_all(app, dict.fromkeys(generative_scoring.PATHS, openai_errors.respond))
     openapi.describe(app, DOCUMENTED)

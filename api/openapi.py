@@ -8,7 +8,7 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api import examples
+from api import accepted, examples
 from api.bodies import JSON, NDJSON
 from api.problems import PROBLEM_JSON
 
@@ -108,10 +108,32 @@ DELETE_JOB: dict[str, Any] = {
         **_problems(_404=_NO_JOB, _409="`job_not_ended`: cancel it first"),
     },
 }
-_RESULTS = _answer("A page, or with `Accept: application/x-ndjson` all results, one a line.", "ResultPage")
+EVENTS: dict[str, Any] = {
+    "responses": {
+        200: {
+            "description": "Events `job`: the job as JSON whenever it has changed, the last one when it has ended.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+        204: {"description": "It has ended, and `Last-Event-ID` says that the client knows."},
+        **_problems(_404=_NO_JOB),
+    }
+}
+_RESULTS = _answer("A page; all results in the other types: one a line of JSON or CSV, or as a table.", "ResultPage")
 _RESULTS["content"][NDJSON] = _schema("ItemResult")
+_RESULTS["content"] |= {
+    media_type: {"schema": {"type": "string"}} for media_type in accepted.MEDIA_TYPES.values() if media_type != NDJSON
+}
 GET_RESULTS: dict[str, Any] = {
-    "responses": {200: _RESULTS, **_problems(_400=_CURSOR, _404=_NO_JOB, _422=f"{_PARAMETER}; `not_supported`")}
+    "responses": {
+        200: _RESULTS,
+        **_problems(
+            _400=_CURSOR,
+            _404=_NO_JOB,
+            _406="`format_not_installed`: Parquet or Arrow, on a server without the extra for them",
+            _409="`job_not_ended`: a ranking is there once it has",
+            _422=f"{_PARAMETER}; `conflicting_fields`",
+        ),
+    }
 }
 _SCORING_ERRORS = {
     400: "A value: no items or labels, an id out of the vocabulary, a prompt that is too long, a body that is no JSON",

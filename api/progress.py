@@ -10,7 +10,11 @@ from core.jobs import Job
 
 
 class Progress(Struct, frozen=True):
-    """``items_per_second`` is the mean since the job started, to two digits; ``queue_position`` is not known yet."""
+    """``items_per_second`` is the mean since the job started, to two digits.
+
+    ``queue_position`` is, of a queued job, how many open jobs of its model were there first: those that share the
+    workers with it, by turns, and not all of them before it.
+    """
 
     fraction: float
     items_per_second: float | None
@@ -25,7 +29,8 @@ def to_progress(job: Job, now: datetime) -> Progress:
     rate = _items_per_second(job, now)
     if job.finished_at is not None:
         return Progress(fraction, rate, 0.0)
-    return Progress(fraction, rate, None if rate is None else round(counts.pending / rate, 1))
+    eta_seconds = None if rate is None else round(counts.pending / rate, 1)
+    return Progress(fraction, rate, eta_seconds, job.num_ahead)
 
 
 def _items_per_second(job: Job, now: datetime) -> float | None:

@@ -96,7 +96,7 @@ def create(connection: Connection, new: NewJob, chunks: Iterable[NewChunk], *, s
     return Created(job, [])
 
 
-_GET = text(f"SELECT {rows.JOB_COLUMNS} FROM jobs j {rows.LIVE_SUMS} WHERE j.id = :job_id")  # noqa: S608
+_GET = text(f"SELECT {rows.JOB_COLUMNS}, {rows.NUM_AHEAD} FROM jobs j {rows.LIVE_SUMS} WHERE j.id = :job_id")  # noqa: S608
 
 _LIST = text(f"""
     SELECT {rows.JOB_COLUMNS}
@@ -142,5 +142,5 @@ def delete(connection: Connection, job_id: UUID, *, client_id: UUID | None) -> b
 
 def to_version(job: Job) -> str:
     """A short text that changes whenever the job does."""
-    seen = f"{job.id} {job.state} {job.counts} {job.usage} {job.warnings} {job.started_at} {job.finished_at}"
+    seen = f"{job.id} {job.state} {job.counts} {job.usage} {job.warnings} {job.started_at} {job.finished_at} {job.num_ahead}"
     return sha256(seen.encode()).hexdigest()[:24]

@@ -22,6 +22,12 @@ JOB_COLUMNS = """
     COALESCE(j.cached_tokens, live.cached_tokens, 0) AS cached_tokens
 """
 
+NUM_AHEAD = """
+    CASE WHEN j.state = 'queued'
+         THEN (SELECT count(*) FROM jobs o WHERE o.model = j.model AND o.id < j.id
+                  AND o.state IN ('receiving', 'queued', 'running')) END AS num_ahead
+"""
+
 # Progress of an open job is a sum over its results; once it ended, its own row holds the frozen sums.
 LIVE_SUMS = """
     LEFT JOIN LATERAL (
@@ -62,4 +68,5 @@ def to_job(row: RowMapping) -> Job:
         started_at=row["started_at"],
         finished_at=row["finished_at"],
         expires_at=row["expires_at"],
+        num_ahead=row.get("num_ahead"),
     )

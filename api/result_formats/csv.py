@@ -23,6 +23,7 @@ FIELDS = (
     "tokens_dropped",
     "error",
 )
+_ENCODER = msgspec.json.Encoder()
 EVIDENCE = ("template_version", "revision", "dtype", "engine_version")
 
 
@@ -39,27 +40,25 @@ def encode(columns: Iterable[Columns], include: Collection[str]) -> Iterator[byt
 def _cells(some: Columns, include: Collection[str]) -> Iterator[Iterable[Any]]:
     yield some.indexes.tolist()
     yield some.ids.tolist()
-    yield _numbers(some.scores.tolist())
-    yield map(_json, some.lists(some.probabilities))
-    yield _numbers(some.masses.tolist())
+    yield _texts(some.scores.tolist())
+    yield _texts(some.lists(some.probabilities))
+    yield _texts(some.masses.tolist())
     yield some.prompt_tokens.tolist()
     yield some.cached_tokens.tolist()
-    yield ("true" if dropped else "false" for dropped in some.tokens_dropped.tolist())
+    yield _texts((some.tokens_dropped > 0).tolist())
     yield some.tokens_dropped.tolist()
     yield some.errors.tolist()
     if "label_logprobs" in include:
-        yield map(_json, some.logprob_lists())
+        yield _texts(some.logprob_lists())
     if "evidence" in include:
         for name in EVIDENCE:
             yield [getattr(evidence, name, None) for evidence in some.evidence.tolist()]
 
 
-def _numbers(values: list[float]) -> Iterator[float | None]:
-    return (value if value == value else None for value in values)  # noqa: PLR0124 - NaN is not itself
-
-
-def _json(values: list[Any] | None) -> str | None:
-    return None if values is None else msgspec.json.encode(values).decode()
+def _texts(values: list[Any]) -> list[str]:
+    """Each value as JSON; NaN and None as nothing."""
+    texts = _ENCODER.encode_lines(values).decode().split("\n")[:-1]
+    return ["" if text == "null" else text for text in texts]
 
 
 def _lines(rows: Iterable[Iterable[Any]]) -> bytes:

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from store import result_columns
 from store.result_columns import Columns
 
+pa.set_memory_pool(pa.system_memory_pool())  # gives back what it does not need: the front end has to stay small
+
 EVIDENCE = ("template_version", "revision", "dtype", "engine_version")
 
 

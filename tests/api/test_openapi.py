@@ -61,6 +61,7 @@ def test_every_route_is_documented_with_its_problems(document):
         "DELETE /v1/jobs/{job_id}",
         "POST /v1/jobs/{job_id}/cancel",
         "GET /v1/jobs/{job_id}/results",
+        "GET /v1/jobs/{job_id}/events",
         "POST /generative_scoring",
         "POST /generative_score",
         "GET /v1/models",
@@ -145,7 +146,7 @@ def test_problems_of_every_kind_are_what_the_document_says(api, submit, document
         (422, api.get("/v1/jobs?limit=0"), "/v1/jobs"),
         (404, api.get("/v1/jobs/x"), "/v1/jobs/{job_id}"),
         (404, api.get("/v1/jobs/x/results"), "/v1/jobs/{job_id}/results"),
-        (422, api.get(f"{job['links']['results']}?order=score"), "/v1/jobs/{job_id}/results"),
+        (409, api.get(f"{job['links']['results']}?order=score"), "/v1/jobs/{job_id}/results"),
         (409, api.delete(job["links"]["self"]), "/v1/jobs/{job_id}"),
     ):
         assert documented(answer, route)["status"] == status

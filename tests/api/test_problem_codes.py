@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = [
     *(set((ROOT / "api").glob("*.py")) - set((ROOT / "api").glob("generative_*.py"))),
     *(ROOT / "api" / "ingest").glob("*.py"),
+    *(ROOT / "api" / "result_formats").glob("*.py"),
     *(ROOT / "core").glob("*.py"),
     *(ROOT / "store").glob("*.py"),
 ]

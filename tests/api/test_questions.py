@@ -101,7 +101,6 @@ def test_a_target_labels_or_the_templates_own_target_are_asked_for(asking):
         ({"query": "q", "method": "likelihood", "template": "fixed"}, "conflicting_fields", "query"),
         ({"query": "q", "calibrate": True, "apply_softmax": False}, "conflicting_fields", "apply_softmax"),
         ({"template": "none", "calibrate": True, "label_token_ids": [1, 2]}, "empty_prompt", "calibrate"),
-        ({"query": "q", "top_k": 3}, "not_supported", "top_k"),
     ],
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused_by_name(fields, code, field, asking):

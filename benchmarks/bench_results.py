@@ -1,0 +1,196 @@
+"""Reading results back: a finished job is written straight into an embedded Postgres, and a real front end streams it.
+
+    python benchmarks/bench_results.py --items 1000000
+
+Prints items per second and the most memory that server and client had, for each format; the last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import UUID
+
+import httpx
+import numpy as np
+import psutil
+
+from core.chunks import ChunkKey, ChunkPayload, NewChunk
+from core.jobs import JobParameters, NewJob
+from core.results import ChunkResults, Evidence
+from rankmill.embedded.postgres import Postgres
+from rankmill.embedded.valkey import Valkey
+from store import chunks, jobs, uploads
+from store.clients import DEFAULT_CLIENT_ID
+from store.database import Database
+from store.migrate import migrate
+
+CHUNK_ITEMS = 1_000
+CHUNKS_PER_COMMIT = 8
+READS = {
+    "ndjson": {"format": "ndjson"},
+    "parquet": {"format": "parquet"},
+    "arrow": {"format": "arrow"},
+    "csv": {"format": "csv"},
+    "ndjson by score": {"format": "ndjson", "order": "score"},
+}
+ENCODINGS = {"ndjson": "identity", "ndjson gzip": "gzip", "ndjson zstd": "zstd"}
+
+
+def finished_job(database: Database, num_items: int) -> UUID:
+    """A completed job with two labels and no ids, every score another."""
+    parameters = JobParameters(model="fake", query="q", label_token_ids=[0, 1])
+    new = NewJob(client_id=DEFAULT_CLIENT_ID, parameters=parameters, template_version="none/1")
+    with database.begin() as connection:
+        job = uploads.begin(connection, new)
+    num_chunks = -(-num_items // CHUNK_ITEMS)
+    payload = ChunkPayload(contents=["item"] * CHUNK_ITEMS)
+    made = [NewChunk(n, n * CHUNK_ITEMS, CHUNK_ITEMS, 1, payload) for n in range(num_chunks)]
+    for start in range(0, num_chunks, CHUNKS_PER_COMMIT):
+        with database.begin() as connection:
+            uploads.add(connection, job.id, made[start : start + CHUNKS_PER_COMMIT])
+    with database.begin() as connection:
+        uploads.finish(connection, job.id)
+    random = np.random.default_rng(1)
+    for start in range(0, num_chunks, CHUNKS_PER_COMMIT):
+        with database.begin() as connection:
+            for chunk in made[start : start + CHUNKS_PER_COMMIT]:
+                save(connection, ChunkKey(job.id, chunk.chunk_no), random)
+    with database.begin() as connection:
+        assert jobs.end(connection, job.id)
+    return job.id
+
+
+def save(connection, key, random) -> None:
+    """Claim and save one chunk with results that nobody scored."""
+    claim = chunks.claim(connection, key, owner="bench", lease_seconds=60)
+    assert claim is not None
+    first = random.uniform(0.001, 0.9, claim.num_items)
+    logprobs = np.log(np.stack([first, (1 - first) * 0.9], axis=1)).astype(np.float32)
+    results = ChunkResults(
+        num_items=claim.num_items,
+        label_logprobs=logprobs.ravel().tolist(),
+        prompt_tokens=random.integers(50, 400, claim.num_items).tolist(),
+        evidence=Evidence("1", "float32", "1"),
+    )
+    assert chunks.save(connection, claim, results, owner="bench")
+
+
+@contextmanager
+def front_end(database_url: str, redis_url: str) -> Iterator[tuple[str, psutil.Process]]:
+    """A front end in a process of its own: its address, and the process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "API_PORT": str(port), "LOG_LEVEL": "warning"}
+    environment = os.environ | {f"RANKMILL_{name}": value for name, value in settings.items()}
+    process = subprocess.Popen([Path(sys.executable).parent / "rankmill", "api"], env=environment)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        for _ in range(600):
+            try:
+                httpx.get(f"{url}/livez", trust_env=False)
+                break
+            except httpx.TransportError:
+                time.sleep(0.05)
+        else:
+            raise SystemExit("the front end did not start")
+        yield url, psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@contextmanager
+def peaks(*processes: psutil.Process) -> Iterator[list[int]]:
+    """The most bytes that each process had meanwhile."""
+    found, stop = [0] * len(processes), threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.02):
+            for place, process in enumerate(processes):
+                found[place] = max(found[place], process.memory_info().rss)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield found
+    finally:
+        stop.set()
+        thread.join()
+
+
+def read(url: str, job_id: UUID, params: dict[str, str], encoding: str) -> tuple[float, int, bytes]:
+    """Read the stream as it comes and keep nothing of it: seconds, bytes, and the last of them."""
+    began, num_bytes, last = time.perf_counter(), 0, b""
+    headers = {"Accept-Encoding": encoding}
+    with httpx.stream(
+        "GET", f"{url}/v1/jobs/{job_id}/results", params=params, headers=headers, timeout=300, trust_env=False
+    ) as answer:
+        assert answer.status_code == 200, answer.read()
+        for piece in answer.iter_bytes():
+            num_bytes, last = num_bytes + len(piece), piece[-2_000:]
+    return time.perf_counter() - began, num_bytes, last
+
+
+def measure(url: str, server: psutil.Process, job_id: UUID, num_items: int, times: int) -> dict[str, dict[str, float]]:
+    """Each format's median rate and memory."""
+    found = {}
+    names = {**{name: (params, "identity") for name, params in READS.items()}}
+    names |= {name: (READS["ndjson"], encoding) for name, encoding in ENCODINGS.items()}
+    for name, (params, encoding) in names.items():
+        with peaks(server, psutil.Process()) as memory:
+            runs = [read(url, job_id, params, encoding) for _ in range(times)]
+        seconds, num_bytes, last = sorted(runs)[times // 2]
+        if name == "ndjson":
+            assert re.search(rb'\{"index":(\d+)[^\n]*\n\Z', last)[1] == b"%d" % (num_items - 1)
+        found[name] = {
+            "items_per_second": round(num_items / seconds),
+            "bytes_per_item": round(num_bytes / num_items, 1),
+            "server_mb": round(memory[0] / 1e6),
+            "client_mb": round(memory[1] / 1e6),
+        }
+        print(f"{name:18} {num_items / seconds:12,.0f} items/s {num_bytes / num_items:8.1f} bytes/item "
+              f"server {memory[0] / 1e6:5.0f} MB, client {memory[1] / 1e6:5.0f} MB")  # fmt: skip
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=1_000_000)
+    parser.add_argument("--times", type=int, default=3)
+    options = parser.parse_args()
+    num_items = options.items // CHUNK_ITEMS * CHUNK_ITEMS
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        postgres = Postgres(folder, output=folder / "postgres.log")
+        valkey = Valkey(folder, output=folder / "valkey.log")
+        postgres.start()
+        valkey.start()
+        try:
+            migrate(postgres.url)
+            database = Database(postgres.url)
+            job_id = finished_job(database, num_items)
+            database.dispose()
+            with front_end(postgres.url, valkey.url) as (url, server):
+                found = measure(url, server, job_id, num_items, options.times)
+        finally:
+            valkey.stop()
+            postgres.stop()
+    print(json.dumps({"benchmark": "results", "items": num_items, "formats": found}))
+
+
+if __name__ == "__main__":
+    main()
