@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -148,3 +149,18 @@ def test_a_filter_reads_no_chunk_that_can_hold_nothing_of_it(database, create, c
         save(claim(job, chunk_no), errors=[None, "non_finite_score"] if chunk_no == 1 else None)
     streamed = list(results.stream(database, read(job), status="failed"))
     assert [some.indexes.tolist() for some in streamed] == [[3]]
+
+
+@pytest.mark.parametrize(("index", "position"), [(0, 0), (4, 0), (5, 1), (6, 1), (9, 2), (20, 3), (31, 4), (99, 4)])
+def test_items_of_a_retry_are_found_by_the_index_they_keep(index, position, database, create, claim, save, read):
+    job = create(4)
+    for chunk_no, indexes in enumerate(([5, 9], [20, 31])):
+        save(claim(job, chunk_no), item_indexes=indexes)
+    retried = replace(read(job), retry_of=job.id)
+    assert results.position_after(database.begin, retried, index) == position
+    streamed = [index for some in results.stream(database, retried, position=position) for index in some.indexes]
+    assert streamed == [5, 9, 20, 31][position:]
+
+
+def test_a_position_of_any_other_job_follows_its_index(database, finished):
+    assert [results.position_after(database.begin, finished, index) for index in (0, 5, 6, 7, 99)] == [1, 6, 7, 7, 7]
