@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Self
 
 import httpx
 import psutil
@@ -93,7 +94,7 @@ def report(database_url: str, redis_url: str, body: Path, options: argparse.Name
         cpu_before = sum(process.cpu_times()[:2])
         with Peak(server.pid) as peak:
             start = time.perf_counter()
-            answer = httpx.post(f"{url}/v1/jobs", content=pieces(body), headers=HEADERS, timeout=None)
+            answer = httpx.post(f"{url}/v1/jobs", content=pieces(body), headers=HEADERS, timeout=3_600)
             seconds = time.perf_counter() - start
         assert answer.status_code == 202, answer.text
         assert answer.json()["counts"]["total"] == options.items
@@ -144,7 +145,7 @@ class Peak(threading.Thread):
         self._pid = pid
         self._stop_now = threading.Event()
 
-    def __enter__(self) -> Peak:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

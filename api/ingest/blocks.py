@@ -68,7 +68,8 @@ class Blocks:
                     await self.put(bytes(joined))
                     joined.clear()
                 self.num_bytes += len(piece)
-        finally:
-            if joined:
-                await self.put(bytes(joined))
+        except (ClientDisconnect, TimeoutError):
+            await self.put(bytes(joined))  # what came is read, so that the line where it broke is known
+            raise
+        await self.put(bytes(joined))
         self.close()

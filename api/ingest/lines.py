@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from core.errors import RankmillError, Refused
 
-SPLIT_BYTES = 64 << 10  # pieces are joined up to this before they are split: a line each would cost more than it holds
+SPLIT_BYTES = 64 << 10  # what is joined, or cut, before it is split: neither a line each nor millions at once
 
 
 class Lines:
@@ -33,7 +33,7 @@ class Lines:
     def _whole_lines(self, joined: bytearray) -> Iterator[bytes]:
         """What ``joined`` and the pieces hold, but for the last line's beginning, which stays in ``joined``."""
         searched = 0  # bytes of it that hold no line's end
-        for piece in self._pieces:
+        for piece in _slices(self._pieces):
             joined += piece
             if len(joined) - searched < SPLIT_BYTES and self.number:  # the first line is wanted soon
                 continue
@@ -47,6 +47,9 @@ class Lines:
                 raise self._too_long(self.number + 1)
 
     def _split(self, whole: bytes) -> Iterator[bytes]:
+        if whole.isspace():  # many empty lines at once, which cost nothing to send
+            self.number += whole.count(b"\n") + 1
+            return
         for line in whole.split(b"\n"):
             self.number += 1
             if len(line) > self._max_line_bytes:
@@ -57,3 +60,13 @@ class Lines:
     def _too_long(self, number: int) -> Refused:
         detail = f"a line has at most {self._max_line_bytes:,} bytes, and line {number:,} has more"
         return Refused("line_too_long", detail, status=413)
+
+
+def _slices(pieces: Iterable[bytes]) -> Iterator[bytes | memoryview]:
+    """Pieces none of which is long: a few compressed bytes may stand for millions of lines."""
+    for piece in pieces:
+        if len(piece) <= 2 * SPLIT_BYTES:
+            yield piece
+        else:
+            view = memoryview(piece)
+            yield from (view[start : start + SPLIT_BYTES] for start in range(0, len(piece), SPLIT_BYTES))

@@ -13,7 +13,7 @@ from core.errors import Refused
 MAX_EMPTY_FRAMES = 10_000  # gzip members or zstd frames that cost time and carry nothing
 _GZIP_PIECE_BYTES = 1 << 20
 _GZIP_WBITS = 31  # zlib's way to say: a gzip header and nothing else
-_ZSTD_STEP_BYTES = 512  # four bytes can stand for a block of 128 KiB: 16 MiB
+_ZSTD_STEP_BYTES = 256  # four bytes can stand for a block of 128 KiB: 8 MiB
 
 
 def opened(blocks: Iterable[bytes], encoding: str, *, max_bytes: int) -> Iterator[bytes]:

@@ -52,6 +52,7 @@ async def _receive(process: Process, request: Request, client_id: UUID, encoding
         raise
     except Refused:
         if not blocks.has_ended:
+            request.state.breaks_off = True
             await _drain(request, feeder)
         raise
     finally:
