@@ -18,6 +18,7 @@ from api.ingest.receive import receive
 from api.job_ids import JobId, found
 from api.preferences import wait_seconds
 from api.process import InProcess
+from api.retry import retry
 from api.submit import submit
 from api.waiting import Ended
 from core.jobs import SMALL_JOB_ITEMS, Job
@@ -91,6 +92,12 @@ def cancel_job(process: InProcess, client_id: ClientId, job_id: JobId) -> Respon
     """Ends the job; its finished results stay. A job that has ended stays as it is."""
     job = found(cancel(process, client_id, job_id))
     return answers.respond(answers.job_answer(job, datetime.now(UTC)))
+
+
+@routes.post("/v1/jobs/{job_id}/retry", summary="Retry what an ended job did not score", **openapi.RETRY_JOB)
+def retry_job(process: InProcess, client_id: ClientId, job_id: JobId) -> Response:
+    """A new job of those items, with the index and the id that they had; asked again, the same one."""
+    return _accepted(found(retry(process, client_id, job_id)), {})
 
 
 @routes.delete("/v1/jobs/{job_id}", summary="Delete an ended job", **openapi.DELETE_JOB)

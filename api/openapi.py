@@ -101,6 +101,18 @@ GET_JOB: dict[str, Any] = {
     }
 }
 CANCEL_JOB: dict[str, Any] = {"responses": {200: _answer("The job, ended.", "JobAnswer"), **_problems(_404=_NO_JOB)}}
+RETRY_JOB: dict[str, Any] = {
+    "status_code": 202,
+    "responses": {
+        202: _answer("The job that retries it.", "JobAnswer", "Location", "Retry-After"),
+        **_problems(
+            _404=_NO_JOB,
+            _409="`job_not_ended`; `upload_ended`: the new job was cancelled before it was whole",
+            _410="`inputs_gone`",
+            _422="`nothing_to_retry`",
+        ),
+    },
+}
 DELETE_JOB: dict[str, Any] = {
     "status_code": 204,
     "responses": {

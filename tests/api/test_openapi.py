@@ -60,6 +60,7 @@ def test_every_route_is_documented_with_its_problems(document):
         "GET /v1/jobs/{job_id}",
         "DELETE /v1/jobs/{job_id}",
         "POST /v1/jobs/{job_id}/cancel",
+        "POST /v1/jobs/{job_id}/retry",
         "GET /v1/jobs/{job_id}/results",
         "GET /v1/jobs/{job_id}/events",
         "POST /generative_scoring",
