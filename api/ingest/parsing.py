@@ -29,9 +29,7 @@ class _Lines(Struct):
 
 
 _DECODER = msgspec.json.Decoder(str | list[int] | Line)
-_COMMON_KEYS = (b'"id"', b'"text"')
-_OTHER_KEYS = ("query", "token_ids", "labels", "label_token_ids", "items")
-_QUOTED = {name: f'"{name}"'.encode() for name in _OTHER_KEYS}
+_OTHER_KEYS = (b'"query"', b'"token_ids"', b'"labels"', b'"label_token_ids"')
 _SPELT_KEY = re.compile(rb"\\u00[567]")  # a letter of a key, escaped
 
 
@@ -54,11 +52,15 @@ def relative(error: Refused, index: int, name: str = "") -> Refused:
 
 
 def _is_doubtful(line: bytes, value: Line) -> bool:
-    if b"null" in line or (b"\\u00" in line and _SPELT_KEY.search(line)):
+    if line.count(b'"text"') > 1 or line.count(b'"id"') > 1 or b"null" in line:
         return True
-    if value.items is not None or any(line.count(key) > 1 for key in _COMMON_KEYS):
+    if b"\\u00" in line and _SPELT_KEY.search(line):
         return True
-    return any(getattr(value, name) is not None and line.count(_QUOTED[name]) > 1 for name in _OTHER_KEYS)
+    if value.items is not None:
+        return True
+    if value.query is None and value.token_ids is None and value.labels is None and value.label_token_ids is None:
+        return False
+    return any(line.count(key) > 1 for key in _OTHER_KEYS)
 
 
 def _parse_strictly(line: bytes) -> str | list[int] | Line:

@@ -37,12 +37,15 @@ class LineReader:
             try:
                 value = parse_line(line)
             except Refused as error:
-                yield from self._failed(number, error)
+                read = self._failed(number, error)
             else:
                 if isinstance(value, Line) and value.items is not None:
                     yield from self._group(number, value, value.items)
+                    read = None
                 else:
-                    yield from self._item(number, value, "")
+                    read = self._item(number, value, "")
+            if read is not None:
+                yield read
             if self._ids.found:
                 self._take_duplicates()
         self._ids.finish()
@@ -52,38 +55,34 @@ class LineReader:
         if not self.num_items:
             raise Refused("no_items", "the body has no item; a job has at least one, each in a line of its own")
 
-    def _item(self, number: int, item: Single, name: str) -> Iterator[NewItem]:
+    def _item(self, number: int, item: Single, name: str) -> NewItem | None:
         try:
             read = self._items.read(self._next_index(), item)
         except Refused as error:
             if error.code in ("too_many_items", "too_many_queries"):
                 raise
-            yield from self._failed(number, relative(error, self.num_items, name))
-            return
+            return self._failed(number, relative(error, self.num_items, name))
         self.num_items += 1
-        if self._is_skipping or not self.errors.num_errors:
-            yield read
+        return read if self._is_skipping or not self.errors.num_errors else None
 
     def _group(self, number: int, group: Line, items: list[Single]) -> Iterator[NewItem]:
-        for field in _ALONE:
-            if getattr(group, field) is not None:
-                detail = f"a line has either items or {field}: only the query is common to a group"
-                yield from self._failed(number, Refused("conflicting_fields", detail, field=field))
-                return
-        if not items:
-            yield from self._failed(number, Refused("no_items", "the group has no item", field="items"))
-        for place, item in enumerate(items):
-            yield from self._item(number, _with_query(item, group.query), f"items[{place}]")
+        if fault := _fault_of(group, items):
+            found: Iterable[NewItem | None] = [self._failed(number, fault)]
+        else:
+            found = (
+                self._item(number, _with_query(item, group.query), f"items[{place}]")
+                for place, item in enumerate(items)
+            )
+        yield from (item for item in found if item is not None)
 
-    def _failed(self, number: int, error: Refused) -> Iterator[NewItem]:
+    def _failed(self, number: int, error: Refused) -> NewItem | None:
         """Note a fault; a line that is skipped takes an item's place."""
         self.errors.add(number, error)
         if not self._is_skipping and self.errors.is_full:
             raise self.errors.refusal()
         self._next_index()
         self.num_items += 1
-        if self._is_skipping:
-            yield _INVALID
+        return _INVALID if self._is_skipping else None
 
     def _next_index(self) -> int:
         if self.num_items == self._max_items:
@@ -99,6 +98,14 @@ class LineReader:
         self.errors.add_duplicates(found)
         if found and (self._is_skipping or self.errors.is_full):
             raise self.errors.refusal()
+
+
+def _fault_of(group: Line, items: list[Single]) -> Refused | None:
+    for field in _ALONE:
+        if getattr(group, field) is not None:
+            detail = f"a line has either items or {field}: only the query is common to a group"
+            return Refused("conflicting_fields", detail, field=field)
+    return None if items else Refused("no_items", "the group has no item", field="items")
 
 
 def _with_query(item: Single, query: str | list[int] | None) -> Single:
