@@ -45,7 +45,7 @@ READS = {
     "csv": {"format": "csv"},
     "ndjson by score": {"format": "ndjson", "order": "score"},
 }
-ENCODINGS = {"ndjson": "identity", "ndjson gzip": "gzip", "ndjson zstd": "zstd"}
+COMPRESSED = {"ndjson gzip": (READS["ndjson"], "gzip"), "ndjson zstd": (READS["ndjson"], "zstd")}
 
 
 def finished_job(database: Database, num_items: int) -> UUID:
@@ -144,26 +144,23 @@ def read(url: str, job_id: UUID, params: dict[str, str], encoding: str) -> tuple
     return time.perf_counter() - began, num_bytes, last
 
 
-def measure(url: str, server: psutil.Process, job_id: UUID, num_items: int, times: int) -> dict[str, dict[str, float]]:
-    """Each format's median rate and memory."""
-    found = {}
-    names = {**{name: (params, "identity") for name, params in READS.items()}}
-    names |= {name: (READS["ndjson"], encoding) for name, encoding in ENCODINGS.items()}
-    for name, (params, encoding) in names.items():
-        with peaks(server, psutil.Process()) as memory:
-            runs = [read(url, job_id, params, encoding) for _ in range(times)]
-        seconds, num_bytes, last = sorted(runs)[times // 2]
-        if name == "ndjson":
-            assert re.search(rb'\{"index":(\d+)[^\n]*\n\Z', last)[1] == b"%d" % (num_items - 1)
-        found[name] = {
-            "items_per_second": round(num_items / seconds),
-            "bytes_per_item": round(num_bytes / num_items, 1),
-            "server_mb": round(memory[0] / 1e6),
-            "client_mb": round(memory[1] / 1e6),
-        }
-        print(f"{name:18} {num_items / seconds:12,.0f} items/s {num_bytes / num_items:8.1f} bytes/item "
-              f"server {memory[0] / 1e6:5.0f} MB, client {memory[1] / 1e6:5.0f} MB")  # fmt: skip
-    return found
+def measure(
+    url: str, server: psutil.Process, job_id: UUID, num_items: int, params: dict[str, str], encoding: str, times: int
+) -> dict[str, float]:
+    """The median rate of a few reads, what they cost the server, and the most memory that both ends had."""
+    before = sum(server.cpu_times()[:2])
+    with peaks(server, psutil.Process()) as memory:
+        runs = sorted(read(url, job_id, params, encoding) for _ in range(times))
+    seconds, num_bytes, last = runs[times // 2]
+    if params == READS["ndjson"]:
+        assert re.search(rb'\{"index":(\d+)[^\n]*\n\Z', last)[1] == b"%d" % (num_items - 1)
+    return {
+        "items_per_second": round(num_items / seconds),
+        "server_cpu_ns_per_item": round((sum(server.cpu_times()[:2]) - before) / times / num_items * 1e9),
+        "bytes_per_item": round(num_bytes / num_items, 1),
+        "server_mb": round(memory[0] / 1e6),
+        "client_mb": round(memory[1] / 1e6),
+    }
 
 
 def main() -> None:
@@ -184,8 +181,11 @@ def main() -> None:
             database = Database(postgres.url)
             job_id = finished_job(database, num_items)
             database.dispose()
-            with front_end(postgres.url, valkey.url) as (url, server):
-                found = measure(url, server, job_id, num_items, options.times)
+            found = {}
+            for name, (params, encoding) in ({name: (READS[name], "identity") for name in READS} | COMPRESSED).items():
+                with front_end(postgres.url, valkey.url) as (url, server):  # a new one each: its memory is its own
+                    found[name] = measure(url, server, job_id, num_items, params, encoding, options.times)
+                print(f"{name:18}", *(f"{value:>12,} {unit}" for unit, value in found[name].items()), flush=True)
         finally:
             valkey.stop()
             postgres.stop()

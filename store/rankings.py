@@ -21,8 +21,8 @@ from store import result_columns, results
 from store.result_columns import Columns
 from store.results import Begin, Page
 
-WINDOW = 200_000  # items that are held at a time
-WINDOW_VALUES = 1 << 20  # and of their labels
+WINDOW = 100_000  # items that are held at a time
+WINDOW_VALUES = 1 << 19  # and of their labels
 ROWS_PER_PART = 1_000
 
 
@@ -96,6 +96,8 @@ def stream(
         found = ranking.fetch(window)
         for start in range(0, len(found), ROWS_PER_PART):
             yield found.take(slice(start, start + ROWS_PER_PART))
+        if len(window) < size:
+            return
         goes_on = len(last) > 0 and window.query_nos[-1] == last.query_nos[-1]
         num_seen = int((window.query_nos == window.query_nos[-1]).sum()) + (num_seen if goes_on else 0)
         last = window.take(slice(-1, None))
@@ -124,12 +126,12 @@ class _Ranking:
     def fetch(self, window: Places) -> Columns:
         """The items at these places, in this order."""
         parts: list[Columns] = []
-        chunk_nos = np.unique(window.chunk_nos).tolist()
+        chunk_nos, wanted = np.unique(window.chunk_nos).tolist(), np.sort(window.positions)
         for start in range(0, len(chunk_nos), results.CHUNKS_PER_READ):
             some = chunk_nos[start : start + results.CHUNKS_PER_READ]
             with self.begin() as connection:
                 read = results.read(connection, self.job, chunk_nos=some)
-            parts += [columns.take(np.isin(columns.positions, window.positions)) for columns in read]
+            parts += [columns.take(_rows(columns, wanted)) for columns in read]
         if sum(map(len, parts)) != len(window):
             raise Broken(f"results of job {self.job.id} went away while they were read")
         found = result_columns.join(parts)  # by position, as the chunks are
@@ -169,6 +171,14 @@ class _Ranking:
 def joined(parts: Sequence[Places]) -> Places:
     """All of them, one part after the other."""
     return Places(*(np.concatenate([getattr(part, name) for part in parts]) for name in Places.__slots__))
+
+
+def _rows(columns: Columns, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which rows of a chunk have these positions, which are sorted."""
+    first = columns.positions[0]
+    start, end = np.searchsorted(wanted, [first, first + len(columns)])
+    rows: NDArray[np.int64] = wanted[start:end] - first
+    return rows
 
 
 def _places(columns: Columns) -> Places:
