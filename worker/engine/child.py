@@ -14,14 +14,17 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 
 import numpy as np
 
 from worker.engine import frames
+from worker.engine.compiled_code import keep_compiled_code
 from worker.engine.frames import Buffer, Kind
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import Batch, Engine, EngineOutOfMemory, EngineRefused
+from worker.engine.protocol import Batch, Engine, EngineOutOfMemory, EngineRefused, Scores
 
 BEAT_SECONDS = 1.0
 
@@ -64,8 +67,10 @@ def main(requests: int, replies_descriptor: int) -> None:
     with _beating(replies):
         engine = _start(options, replies)
     replies.send(Kind.READY, frames.pack_info(engine.info))
+    prepared: SimpleQueue[Callable[[], Scores]] = SimpleQueue()
+    threading.Thread(target=_prepare, args=(engine, batches, prepared), name="prepare", daemon=True).start()
     while True:
-        _answer(engine, frames.unpack_batch(batches.get()), replies)
+        _answer(prepared.get(), replies)
 
 
 def load(options: EngineOptions, beat: Callable[[], None]) -> Engine:
@@ -74,11 +79,21 @@ def load(options: EngineOptions, beat: Callable[[], None]) -> Engine:
         from worker.engine.fake import FakeEngine, FakeTroubles  # noqa: PLC0415 - see above
 
         return FakeEngine(options, FakeTroubles.from_environment())
-    if options.engine == "packed":
-        raise EngineRefused("RANKMILL_ENGINE is packed, which this version does not have: choose padded")
+    keep_compiled_code()
+    from worker.engine.device import device_of  # noqa: PLC0415 - see above
+    from worker.engine.packed import load_packed  # noqa: PLC0415 - see above
     from worker.engine.padded import PaddedEngine  # noqa: PLC0415 - see above
 
-    return PaddedEngine(options, beat)
+    if options.engine == "padded" or (options.engine == "auto" and device_of(options).type == "cpu"):
+        return PaddedEngine(options, beat)
+    packed = load_packed(options, beat)
+    if not isinstance(packed, str):
+        return packed
+    if options.engine == "packed":
+        raise EngineRefused(f"RANKMILL_ENGINE is packed, but {options.model} can't be: {packed}")
+    padded = PaddedEngine(options, beat)
+    padded.info = replace(padded.info, choices={**padded.info.choices, "not_packed": packed})
+    return padded
 
 
 def _listen(requests: int, batches: SimpleQueue[memoryview]) -> None:
@@ -88,6 +103,20 @@ def _listen(requests: int, batches: SimpleQueue[memoryview]) -> None:
             batches.put(frames.receive(requests)[1])
     except (EOFError, OSError):
         os._exit(0)
+
+
+def _prepare(engine: Engine, batches: SimpleQueue[memoryview], prepared: SimpleQueue[Callable[[], Scores]]) -> None:
+    # A thread of its own, so that the next batch is ready when this one ends. It waits in turn, its troubles too.
+    while True:
+        batch = frames.unpack_batch(batches.get())
+        try:
+            prepared.put(engine.prepare(batch))
+        except Exception as error:  # noqa: BLE001 - raised again below, where every trouble of a batch is named
+            prepared.put(partial(_raise, error))
+
+
+def _raise(error: Exception) -> Scores:
+    raise error
 
 
 @contextmanager
@@ -125,9 +154,9 @@ def _start(options: EngineOptions, replies: Replies) -> Engine:
     os._exit(1)
 
 
-def _answer(engine: Engine, batch: Batch, replies: Replies) -> None:
+def _answer(score: Callable[[], Scores], replies: Replies) -> None:
     try:
-        replies.send(Kind.SCORES, *frames.pack_scores(engine.score(batch)))
+        replies.send(Kind.SCORES, *frames.pack_scores(score()))
     except EngineOutOfMemory as error:
         replies.send(Kind.OUT_OF_MEMORY, str(error).encode())
     except Exception as error:  # noqa: BLE001 - after an unknown fault, a new process is the only safe state

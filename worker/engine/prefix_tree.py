@@ -45,7 +45,7 @@ def prefix_tree(
     max_depth: int = MAX_DEPTH,
 ) -> PrefixTree:
     """Segments for sequences that share their first ``shared_B`` tokens with their predecessors."""
-    lengths_B = lengths_B.astype(np.int64)
+    lengths_B = np.asarray(lengths_B, np.int64)
     most_B = lengths_B - num_scored_B  # what a sequence can share at all
     common_B = np.minimum(shared_B, most_B)
     common_B[1:] = np.minimum(common_B[1:], most_B[:-1])
@@ -58,13 +58,15 @@ def prefix_tree(
     start_B = np.cumsum(lengths_B) - lengths_B
     source_T = np.repeat(start_B[owner_S] + begin_S - start_S, lengths_S) + np.arange(lengths_S.sum())
     own_S = np.array(segments.own, np.int64)
+    paid_B = np.zeros(len(lengths_B), np.int64)
+    np.add.at(paid_B, owner_S, lengths_S)
     return PrefixTree(
         lengths_S=lengths_S,
         parents_S=parents_S,
         source_T=source_T,
         own_token_B=start_S[own_S],
         own_position_B=begin_S[own_S],
-        cached_tokens_B=lengths_B - np.bincount(owner_S, lengths_S, len(lengths_B)).astype(np.int64),
+        cached_tokens_B=lengths_B - paid_B,
     )
 
 
