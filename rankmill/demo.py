@@ -51,6 +51,8 @@ MAX_DOC_CHARACTERS = 600
 ITEM = "Python module documentation: {doc}"
 QUERY = "\n\nIn one word, the topic of this module is"
 NUM_BEST = 5
+NUM_CALIBRATED = 2  # modules of each topic that are asked about once more
+NUM_RANKED = 10
 
 
 def request() -> dict[str, Any]:
@@ -61,6 +63,22 @@ def request() -> dict[str, Any]:
         "item_first": True,
         "labels": [f" {topic}" for topic in TOPICS],
     }
+
+
+def query_request(query: str) -> dict[str, Any]:
+    """The job that ranks the modules by how likely a query is, given their documentation."""
+    return {
+        "items": [{"id": name, "text": doc} for name, doc in documentation().items()],
+        "query": query,
+        "method": "likelihood",
+        "template": "query-likelihood",
+    }
+
+
+def calibrated_request(whole: dict[str, Any], results: Sequence[ItemResult]) -> dict[str, Any]:
+    """The same question once more for the first two modules of each topic, relative to an empty item."""
+    named = {name for topic in range(len(TOPICS)) for name, _ in best(results, topic)[:NUM_CALIBRATED]}
+    return {**whole, "calibrate": True, "items": [item for item in whole["items"] if item["id"] in named]}
 
 
 def documentation() -> dict[str, str]:
@@ -93,11 +111,11 @@ def best(results: Sequence[ItemResult], topic: int) -> list[tuple[str, float]]:
     return sorted(scored, key=lambda pair: -pair[1])[:NUM_BEST]
 
 
-def run(folder: Path | None, output: Path | None) -> None:
-    """Run the demo over ``folder``, or one that is removed afterwards. Raises Broken where the job does not complete."""
+def run(folder: Path | None, output: Path | None, *, query: str | None = None) -> None:
+    """Run the demo, topics or one query, over ``folder``, or one that is removed afterwards. Raises Broken where the job does not complete."""
     console = Console()
     begin = time.monotonic()
-    model, job_request = str(model_file()), request()
+    model, job_request = str(model_file()), request() if query is None else query_request(query)
     environment = {
         "RANKMILL_MODEL_NAME": MODEL,
         "RANKMILL_LOG_LEVEL": "warning",
@@ -113,14 +131,18 @@ def run(folder: Path | None, output: Path | None) -> None:
             job, results = _score(client, job_request, console)
             if output is not None:
                 output.write_bytes(msgspec.json.encode({"job": job, "request": job_request, "results": results}))
-            console.print(_ranking(results))
+            console.print(_ranking(results) if query is None else _ranked(results, query))
             console.print(_usage(job))
+            if query is None:
+                _, calibrated = _score(client, calibrated_request(job_request, results), console)
+                console.print("Calibrated: relative to what the model says of an empty item")
+                console.print(_ranking(calibrated))
         console.print(f"Stopped; {job_display.clock(time.monotonic() - begin)} in all.")
 
 
 def _score(client: Client, job_request: dict[str, Any], console: Console) -> tuple[Job, list[ItemResult]]:
     job = client.submit(job_request)
-    console.print(f"One job: the documentation of {job.counts.total} modules, {len(TOPICS)} topics")
+    console.print(f"One job: the documentation of {job.counts.total} modules")
     with job_display.progress_bar(console) as show:
         job = client.wait(job.id, on_change=show)
     if job.status is not JobState.COMPLETED or job.counts.failed:
@@ -133,6 +155,15 @@ def _ranking(results: list[ItemResult]) -> Table:
     table = Table("topic", *places, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for number, topic in enumerate(TOPICS):
         table.add_row(topic, *(f"{name} [dim]{probability:.2f}[/dim]" for name, probability in best(results, number)))
+    return table
+
+
+def _ranked(results: Sequence[ItemResult], query: str) -> Table:
+    """The first modules under a query; a score is the mean log-probability of its tokens."""
+    table = Table("", f"{query!r}", "score", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    ranked = sorted(results, key=lambda result: -float("inf") if result.score is None else result.score, reverse=True)
+    for place, result in enumerate(ranked[:NUM_RANKED], 1):
+        table.add_row(str(place), result.id, f"{result.score:.3f}")
     return table
 
 

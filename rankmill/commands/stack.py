@@ -50,9 +50,12 @@ def demo(
         Path | None, typer.Option(help="Keep the files here.", show_default="a temporary folder")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write job and results to this file.")] = None,
+    query: Annotated[
+        str | None, typer.Option(help="Rank the modules by how likely this query is, instead of by topic.")
+    ] = None,
 ) -> None:
     """From nothing to a ranking: the whole stack, a real model, and what Python's own modules are about."""
     from rankmill import demo as the_demo
 
     with reported():
-        the_demo.run(data_dir, output)
+        the_demo.run(data_dir, output, query=query)

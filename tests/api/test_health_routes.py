@@ -38,8 +38,22 @@ def test_a_front_end_with_everything_it_needs_is_ready(api):
     assert {name: check["ok"] for name, check in answer.json()["checks"].items()} == {
         "postgres": True,
         "migrations": True,
+        "models": True,
         "redis": True,
     }
+
+
+def test_a_model_that_every_worker_refused_to_serve_is_named_with_the_reason(api, ledger):
+    with ledger.begin() as connection:
+        workers.register(connection, WorkerInfo("w-refused", "elsewhere", 1, "deaf", 16))
+        workers.refuse(connection, "w-refused", reason="known answer failed")
+    try:
+        answer = api.get("/readyz")
+    finally:
+        with ledger.begin() as connection:
+            workers.remove(connection, "w-refused")
+    assert answer.status_code == 503
+    assert answer.json()["checks"]["models"] == {"ok": False, "detail": "deaf is not served: known answer failed"}
 
 
 def test_while_redis_is_away_the_process_lives_and_is_not_ready(without):
@@ -51,6 +65,7 @@ def test_while_redis_is_away_the_process_lives_and_is_not_ready(without):
     assert {name: check["ok"] for name, check in answer.json()["checks"].items()} == {
         "postgres": True,
         "migrations": True,
+        "models": True,
         "redis": False,
     }
 

@@ -49,6 +49,7 @@ def test_the_demo_scores_at_least_sixty_modules_and_prints_ranking_usage_and_sec
         assert topic in printed
     assert f"{output.job.usage.prompt_tokens:,} prompt tokens" in printed
     assert "Scored in" in printed
+    assert "Calibrated" in printed
 
 
 @pytest.mark.parametrize("topic", EXPECTED)
@@ -78,3 +79,20 @@ def test_the_demos_probabilities_are_those_of_a_plain_forward_pass_of_one_item(r
         assert result.prompt_tokens == tokens.shape[1]
         assert max(abs(ours - plain) for ours, plain in zip(result.probabilities, expected, strict=True)) < 1e-4
     torch.set_num_threads(num_threads)
+
+
+def test_a_query_ranks_the_modules_that_answer_it_first(tmp_path):
+    file = tmp_path / "demo.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "rankmill", "demo", "--query", "How do I send an email?", "--output", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    output = msgspec.json.decode(file.read_bytes(), type=Output)
+    assert output.job.counts.succeeded == len(output.results) >= 60
+    ranked = sorted(output.results, key=lambda result: -result.score)
+    assert {"email", "smtplib"} & {result.id for result in ranked[:5]}, [result.id for result in ranked[:10]]
+    assert all(result.probabilities is None and result.label_mass is None for result in ranked)

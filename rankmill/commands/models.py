@@ -1,0 +1,51 @@
+"""Commands about models and about what is wrong: the catalogue, what a server serves, and a check-up."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rankmill.exits import Exit, reported, settings_from
+
+PANEL = "Models and health"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to the app."""
+    for command in (models, doctor):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+def models(
+    models_file: Annotated[str | None, typer.Option(help="A models.toml of your own.", show_default="none")] = None,
+) -> None:
+    """List the models that RANKMILL_MODEL may name: their source, template and known answers."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    from core.model_catalogue import catalogue
+
+    settings = settings_from(models_file=models_file)
+    with reported():
+        entries = catalogue(settings.models_file)
+    name = Column("name", no_wrap=True)  # what is copied from here must be whole
+    table = Table(name, "source", "template", "labels", "known answers", box=box.SIMPLE_HEAD)
+    for entry in entries.values():
+        labels = ", ".join(map(repr, entry.labels)) or "the template's"
+        table.add_row(entry.name, entry.source, entry.template, labels, str(len(entry.known_answers)))
+    Console().print(table)
+
+
+def doctor() -> None:
+    """Look at Postgres, Redis, the schema and the workers, and say what is wrong and what to do. Exit status 1 if so."""
+    from rankmill.diagnosis import diagnose
+
+    findings = diagnose(settings_from())
+    for finding in findings:
+        typer.echo(f"{'ok   ' if finding.is_ok else 'WRONG'} {finding.what}: {finding.detail}")
+        if finding.remedy:
+            typer.echo(f"      → {finding.remedy}")
+    if not all(finding.is_ok for finding in findings):
+        raise typer.Exit(Exit.FAILED)
