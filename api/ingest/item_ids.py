@@ -34,6 +34,7 @@ class ItemIds:
     def __init__(self) -> None:
         self.line = 0
         self.found: list[Duplicate] = []
+        self._told: set[Duplicate] = set()  # few: nobody goes on after a hundred
         self._ids: list[str] = []
         self._lines: list[int] = []
         self._file: IO[bytes] | None = None
@@ -57,15 +58,20 @@ class ItemIds:
     def finish(self) -> None:
         """Find what is left to be found. No id is added after that."""
         if self._file is None:
-            self.found += _duplicates(self._take())
+            self._tell(_duplicates(self._take()))
             return
         self._spill()
         for part in range(PARTS):
-            self.found += _duplicates(np.sort(np.concatenate(list(self._read(self._file, part)))))
+            self._tell(_duplicates(_sorted(np.concatenate(list(self._read(self._file, part))))))
+
+    def _tell(self, duplicates: list[Duplicate]) -> None:
+        new = [duplicate for duplicate in duplicates if duplicate not in self._told]
+        self._told.update(new)
+        self.found += new
 
     def _spill(self) -> None:
         rows = self._take()
-        self.found += _duplicates(rows)
+        self._tell(_duplicates(rows))
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="rankmill-ids-")  # noqa: SIM115 - closed with us
         start = self._bounds[-1][-1] if self._bounds else 0
@@ -79,13 +85,17 @@ class ItemIds:
         rows["second"] = np.fromiter((hash(f"{each}\0") for each in self._ids), np.int64, len(rows)).view(np.uint64)
         rows["line"] = self._lines
         self._ids, self._lines = [], []
-        return rows[np.lexsort((rows["line"], rows["second"], rows["first"]))]
+        return _sorted(rows)
 
     def _read(self, file: IO[bytes], part: int) -> Iterator[NDArray[np.void]]:
         for bounds in self._bounds:
             start, end = int(bounds[part]), int(bounds[part + 1])
             file.seek(start * _ROW.itemsize)
             yield np.frombuffer(file.read((end - start) * _ROW.itemsize), _ROW)
+
+
+def _sorted(rows: NDArray[np.void]) -> NDArray[np.void]:
+    return rows[np.lexsort((rows["line"], rows["second"], rows["first"]))]
 
 
 def _duplicates(rows: NDArray[np.void]) -> list[Duplicate]:
