@@ -145,7 +145,7 @@ def read(url: str, job_id: UUID, params: dict[str, str], encoding: str) -> tuple
 
 
 def measure(
-    url: str, server: psutil.Process, job_id: UUID, num_items: int, params: dict[str, str], encoding: str, times: int
+    url: str, server: psutil.Process, job_id: UUID, *, num_items: int, params: dict[str, str], encoding: str, times: int
 ) -> dict[str, float]:
     """The median rate of a few reads, what they cost the server, and the most memory that both ends had."""
     before = sum(server.cpu_times()[:2])
@@ -169,8 +169,8 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=3)
     options = parser.parse_args()
     num_items = options.items // CHUNK_ITEMS * CHUNK_ITEMS
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
         folder.chmod(0o755)
         postgres = Postgres(folder, output=folder / "postgres.log")
         valkey = Valkey(folder, output=folder / "valkey.log")
@@ -184,7 +184,15 @@ def main() -> None:
             found = {}
             for name, (params, encoding) in ({name: (READS[name], "identity") for name in READS} | COMPRESSED).items():
                 with front_end(postgres.url, valkey.url) as (url, server):  # a new one each: its memory is its own
-                    found[name] = measure(url, server, job_id, num_items, params, encoding, options.times)
+                    found[name] = measure(
+                        url,
+                        server,
+                        job_id,
+                        num_items=num_items,
+                        params=params,
+                        encoding=encoding,
+                        times=options.times,
+                    )
                 print(f"{name:18}", *(f"{value:>12,} {unit}" for unit, value in found[name].items()), flush=True)
         finally:
             valkey.stop()

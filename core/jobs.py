@@ -94,4 +94,4 @@ class Job:
     started_at: datetime | None
     finished_at: datetime | None
     expires_at: datetime | None
-    num_ahead: int | None = None  # open jobs of the same model that were there first; while it is queued, where looked up
+    num_ahead: int | None = None  # open jobs of the same model that were there first, up to 1,000; while it is queued

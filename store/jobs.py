@@ -96,7 +96,7 @@ def create(connection: Connection, new: NewJob, chunks: Iterable[NewChunk], *, s
     return Created(job, [])
 
 
-_GET = text(f"SELECT {rows.JOB_COLUMNS}, {rows.NUM_AHEAD} FROM jobs j {rows.LIVE_SUMS} WHERE j.id = :job_id")  # noqa: S608
+_GET = text(f"SELECT {rows.JOB_COLUMNS} FROM jobs j {rows.LIVE_SUMS} WHERE j.id = :job_id")  # noqa: S608
 
 _LIST = text(f"""
     SELECT {rows.JOB_COLUMNS}

@@ -19,13 +19,10 @@ JOB_COLUMNS = """
     COALESCE(j.num_failed, live.num_failed, 0) AS num_failed,
     COALESCE(j.num_cancelled, 0) AS num_cancelled,
     COALESCE(j.prompt_tokens, live.prompt_tokens, 0) AS prompt_tokens,
-    COALESCE(j.cached_tokens, live.cached_tokens, 0) AS cached_tokens
-"""
-
-NUM_AHEAD = """
-    CASE WHEN j.state = 'queued'
-         THEN (SELECT count(*) FROM jobs o WHERE o.model = j.model AND o.id < j.id
-                  AND o.state IN ('receiving', 'queued', 'running')) END AS num_ahead
+    COALESCE(j.cached_tokens, live.cached_tokens, 0) AS cached_tokens,
+    CASE WHEN j.state = 'queued' THEN (
+        SELECT count(*) FROM (SELECT FROM jobs o WHERE o.model = j.model AND o.id < j.id
+                                 AND o.state IN ('receiving', 'queued', 'running') LIMIT 1000) first) END AS num_ahead
 """
 
 # Progress of an open job is a sum over its results; once it ended, its own row holds the frozen sums.
