@@ -51,7 +51,7 @@ class RuleOfIds:
 @contextmanager
 def working(database, redis_url, card, tokenizer):
     """Take the hints of the model's small jobs and score them, until the block ends; the batcher."""
-    batcher, stop = RuleOfIds(), threading.Event()
+    batcher, stop, failures = RuleOfIds(), threading.Event(), []
     client = redis.Redis.from_url(redis_url)
     queue = PREFIX + small_queue(card.name)
     client.delete(queue)
@@ -67,7 +67,10 @@ def working(database, redis_url, card, tokenizer):
             message = client.brpop([queue], timeout=0.1)
             if message is not None:
                 (job_id, chunk_no), _, _ = json.loads(base64.b64decode(json.loads(message[1])["body"]))
-                run_chunk(ChunkKey(UUID(job_id), chunk_no), ledger, scorer)
+                try:
+                    run_chunk(ChunkKey(UUID(job_id), chunk_no), ledger, scorer)
+                except Exception as error:  # noqa: BLE001 - later tests need a worker: what failed is raised at its end
+                    failures.append(error)
 
     thread = threading.Thread(target=run, name="worker")
     thread.start()
@@ -77,3 +80,5 @@ def working(database, redis_url, card, tokenizer):
         stop.set()
         thread.join(20)
         client.close()
+    if failures:
+        raise ExceptionGroup("chunks that could not be scored", failures)

@@ -74,7 +74,7 @@ def test_in_every_place_at_once_they_come_back_exactly(texts, api, submit, ledge
         assert loaded.parameters.query == text
         assert (loaded.payload.contents, loaded.payload.ids) == ([text], [text])
         assert loaded.payload.queries == {1: f"{text} "}
-        assert api.get(job["links"]["self"]).json() == job
+        assert api.get(job["links"]["self"]).json()["metadata"] == job["metadata"]
 
 
 def test_as_ids_they_come_back_with_their_results(texts, submit, score, api):
