@@ -16,7 +16,7 @@ FROM base AS build-api
 RUN python -m venv /opt/rankmill
 WORKDIR /source
 COPY . .
-RUN --mount=type=cache,target=/root/.cache/pip pip install --constraint constraints.txt .
+RUN --mount=type=cache,target=/root/.cache/pip pip install --constraint constraints.txt ".[parquet]"
 
 FROM base AS build-worker
 RUN python -m venv /opt/rankmill
@@ -27,7 +27,7 @@ COPY constraints.txt .
 RUN --mount=type=cache,target=/root/.cache/pip \
     pip install ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} --constraint constraints.txt torch
 COPY . .
-RUN --mount=type=cache,target=/root/.cache/pip pip install --constraint constraints.txt ".[worker]"
+RUN --mount=type=cache,target=/root/.cache/pip pip install --constraint constraints.txt ".[worker,parquet]"
 
 FROM base AS api
 COPY --from=build-api /opt/rankmill /opt/rankmill
