@@ -13,6 +13,7 @@ from core.model_catalogue import catalogue
 from core.model_entries import ModelEntry
 from core.settings import Settings
 from core.templates import Template, sections
+from store.label_tokens import label_tokens
 from store.tokenizer import JsonTokenizer, Tokenizer, tokenizer_for
 from worker.engine.protocol import EngineInfo, EngineRefused
 from worker.fast_tokenizer import differences
@@ -52,10 +53,11 @@ def serve(info: EngineInfo, entry: ModelEntry | None, settings: Settings) -> Ser
 def label_ids(tokenizer: Tokenizer, labels: list[str]) -> list[int]:
     """One id a label. Raises EngineRefused for a label that is no single token."""
     found = []
-    for label, ids in zip(labels, tokenizer.encode_texts(labels), strict=True):
+    for label in labels:
+        ids = label_tokens(tokenizer, label)
         if len(ids) != 1:
             raise EngineRefused(f"the label {label!r} is {len(ids)} tokens of this model; a label is one")
-        found.append(int(ids[0]))
+        found.append(ids[0])
     if len(set(found)) < len(found):
         raise EngineRefused(f"two of the labels {labels} are the same token")
     return found

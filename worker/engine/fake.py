@@ -66,6 +66,7 @@ class FakeEngine:
                 vocab_size=VOCAB_SIZE,
                 tokenizer="bytes",
                 default_label_token_ids=[0, 1],
+                is_verified=True,  # its rule is its definition
             ),
             tokenizer_json=None,
             engine_version="fake/1",
