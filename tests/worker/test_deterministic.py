@@ -19,6 +19,7 @@ from store.tokenizer import ByteTokenizer
 from worker.batcher import Outcomes
 from worker.engine.deterministic import Deterministic
 from worker.engine.options import EngineOptions
+from worker.engine.packed import load_packed
 from worker.engine.padded import PaddedEngine
 from worker.engine.padded_pass import Gather, PaddedPass, twin_of
 from worker.engine.process import EngineProcess
@@ -146,6 +147,17 @@ def test_an_engine_process_that_was_killed_and_started_again_gives_the_same_bits
             assert bits_of(path, items[::-1], deterministic=True, **LABELS) == expected[::-1]
     finally:
         process.stop()
+
+
+def test_the_packed_engine_gives_the_bits_of_the_padded_one(folder, engine):
+    items = items_of(40)
+    packed = load_packed(options_of(folder, engine="packed"), lambda: None)
+    with path_of(engine) as path, path_of(packed) as other:
+        for parameters in (LABELS, TARGETS):
+            expected = bits_of(path, items, deterministic=True, **parameters)
+            assert bits_of(other, items[::-1], deterministic=True, **parameters) == expected[::-1]
+        assert packed.info.layout == "packed"
+        assert not any(batch.shared_B.any() for batch in other.engine.batches)
 
 
 def test_deterministic_scores_are_the_default_ones_to_a_hundred_thousandth(engine):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worker.engine.fixed_shapes import SHORTEST, alone, step, together
@@ -22,6 +22,7 @@ def batch_of(sequences):
     return Batch(np.zeros(lengths_B.sum(), np.int32), lengths_B, label_ids_BL, np.zeros_like(lengths_B), is_path_B)
 
 
+@settings(deadline=None)
 @given(sequences=sequences)
 def test_every_sequence_is_in_one_pass_that_has_room_for_it(sequences):
     batch = batch_of(sequences)
@@ -33,6 +34,7 @@ def test_every_sequence_is_in_one_pass_that_has_room_for_it(sequences):
             assert num_scored(batch.label_ids_BL, batch.is_path_B)[rows].max() <= shape.num_scored
 
 
+@settings(deadline=None)
 @given(sequences=sequences, others=sequences, data=st.data())
 def test_a_sequence_has_the_same_shape_among_any_others(sequences, others, data):
     def shapes(batch, places):
@@ -45,6 +47,7 @@ def test_a_sequence_has_the_same_shape_among_any_others(sequences, others, data)
     assert shapes(batch_of(mixed), places) == shapes(batch_of(sequences), range(len(sequences)))
 
 
+@settings(deadline=None)
 @given(sequences=sequences)
 def test_passes_stay_within_their_tokens_and_scored_positions_or_have_one_row(sequences):
     for _, shape in together(batch_of(sequences), **LIMITS):
@@ -52,6 +55,7 @@ def test_passes_stay_within_their_tokens_and_scored_positions_or_have_one_row(se
         assert shape.num_rows == 1 or shape.num_rows * shape.num_scored <= LIMITS["max_scored"]
 
 
+@settings(deadline=None)
 @given(sequences=sequences)
 def test_nothing_is_filled_up_beyond_what_the_model_takes_nor_by_more_than_half(sequences):
     batch = batch_of(sequences)
