@@ -104,8 +104,9 @@ def pack(model: Any) -> PackedModel | str:
     if isinstance(head, str):
         return head
     probe = probe_batch(model.get_input_embeddings().weight.shape[0])
-    expected = own_logprobs(model, probe)
     before = model.config._attn_implementation  # noqa: SLF001 - it has no public name
+    model.set_attn_implementation("eager")  # a model's own definition: others have left out a soft-cap
+    expected = own_logprobs(model, probe)
     heads = _take_attention(model)
     found = PackedModel(model, heads, head, probe, expected) if isinstance(heads, Heads) else heads
     reason = found if isinstance(found, str) else found.compare(str(model.dtype).removeprefix("torch."))
