@@ -73,16 +73,22 @@ class Result:
     largest_difference: float  # between two log-probabilities of the same item
 
 
-def make_items(count: int, num_ids: int, max_tokens: int) -> list[Item]:
-    """Lengths as texts have them; two to five labels, or a target of up to nine tokens, for one item in three."""
+def make_items(count: int, num_ids: int, max_tokens: int, prefix: int) -> list[Item]:
+    """Lengths as texts have them; two to five labels, or a target of up to nine tokens, for one item in three.
+
+    Each 25 have their first ``prefix`` tokens in common, as under one query.
+    """
     generator = np.random.default_rng(0)
-    items = []
+    items: list[Item] = []
+    shared = np.empty(0, np.int32)
     for number in range(count):
-        length = int(np.clip(generator.lognormal(4.6, 0.7), 10, max_tokens))
+        if number % 25 == 0:
+            shared = generator.integers(0, num_ids, prefix).astype(np.int32)
+        length = int(np.clip(generator.lognormal(4.6, 0.7), 10, max_tokens - prefix))
         is_path = number % 3 == 0
         num_labels = int(generator.integers(1, 10) if is_path else generator.integers(2, 6))
         ids, label_ids = (generator.integers(0, num_ids, size).astype(np.int32) for size in (length, num_labels))
-        items.append(Item(ids, label_ids, is_path))
+        items.append(Item(np.concatenate([shared, ids]), label_ids, is_path))
     return items
 
 
@@ -184,6 +190,7 @@ def main() -> int:
     parser.add_argument("--engine", default="auto", choices=["auto", "padded", "packed"])
     parser.add_argument("--items", type=int, default=0, help="default: 500, but 24 of the demo's model")
     parser.add_argument("--batchings", type=int, default=0, help="default: 20, but 5 of the demo's model")
+    parser.add_argument("--prefix", type=int, default=-1, help="tokens that items share; default: 96 on CUDA, else 0")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--all-ways", action="store_true", help="also ways that this device would not choose")
     options = parser.parse_args()
@@ -198,11 +205,12 @@ def main() -> int:
     chip = chip_of(device)
     is_slow = model.endswith(".gguf")
     num_items, num_batchings = options.items or (24 if is_slow else 500), options.batchings or (5 if is_slow else 20)
-    items = make_items(num_items, engine.info.card.vocab_size, min(1_024, engine.info.card.max_tokens))
+    prefix = options.prefix if options.prefix >= 0 else 96 * (device == "cuda")
+    items = make_items(num_items, engine.info.card.vocab_size, min(1_024, engine.info.card.max_tokens), prefix)
     print(f"{options.model} {engine.info.layout} {engine.info.card.dtype} on {chip}, torch {torch.__version__}")
-    print(
-        f"{num_items} items, {num_batchings} random batchings, the engine's own way: {engine.info.choices['deterministic']}"
-    )
+    num_tokens = sum(len(item.ids) for item in items)
+    print(f"{num_items} items of {num_tokens} tokens, {num_batchings} random batchings")
+    print(f"the engine's own way to the same bits: {engine.info.choices['deterministic']}")
     ways = [("default", engine.score, False), *((way, score, True) for way, score in ways_of(engine, device))]
     found = []
     for way, score, is_deterministic in ways[: None if options.all_ways else 2]:
