@@ -101,14 +101,24 @@ def drive(engine, requests) -> float:
             ready.put((piece, engine.prepare(piece.batch("packed"))))
         ready.put(None)
 
+    def settle(launched):
+        if launched is None:
+            return
+        piece, wait = launched
+        scores = wait()
+        for request, mask in piece.parts():
+            request.label_logprobs[piece.rows[mask]] = scores.label_logprobs_BL[mask]
+
     start = time.perf_counter()
     thread = threading.Thread(target=feed)
     thread.start()
+    waiting = None  # as the engine process does: the next batch is launched before this one's scores are waited for
     while (next_one := ready.get()) is not None:
-        piece, score = next_one
-        scores = score()
-        for request, mask in piece.parts():
-            request.label_logprobs[piece.rows[mask]] = scores.label_logprobs_BL[mask]
+        piece, launch = next_one
+        launched = (piece, launch())
+        settle(waiting)
+        waiting = launched
+    settle(waiting)
     seconds = time.perf_counter() - start
     thread.join()
     assert all(np.isfinite(request.label_logprobs).all() for request in requests)
@@ -158,9 +168,9 @@ def latency(engine, groups) -> dict[str, float]:
 
 def profile(engine, batch) -> tuple[dict[str, float], list[tuple[float, int, str]]]:
     """Device milliseconds of one batch by part, and by kernel."""
-    run = engine.prepare(batch)
+    launch = engine.prepare(batch)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        run()
+        launch()()
     parts, kernels = defaultdict(float), []
     for event in profiler.key_averages():
         milliseconds = event.self_device_time_total / 1_000

@@ -47,13 +47,14 @@ class Request:
 class Piece:
     """Sequences, each named by the number of its request and its row there; most often those of one batch.
 
-    ``num_deaths`` counts the engine deaths with a lone sequence in it.
+    ``num_deaths`` counts the engine deaths with a lone sequence in it; ``is_suspect``: it was in a batch that failed whole.
     """
 
     requests: Mapping[int, Request]
     numbers: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
     num_deaths: int = 0
+    is_suspect: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -117,6 +118,7 @@ class Piece:
             else np.zeros(len(self), np.int32),
             is_path_B=is_path,
             is_deterministic=self.is_deterministic,
+            is_suspect=self.is_suspect,
         )
 
     def pick(self, positions: npt.NDArray[np.int64] | slice) -> Piece:
@@ -126,11 +128,11 @@ class Piece:
     def halves(self) -> list[Piece]:
         """Two pieces with the sequences of this one."""
         middle = len(self) // 2
-        return [self.pick(slice(middle)), self.pick(slice(middle, None))]
+        return [replace(self.pick(part), is_suspect=True) for part in (slice(middle), slice(middle, None))]
 
     def after_death(self) -> Piece:
         """The same sequence, one engine death later."""
-        return replace(self, num_deaths=self.num_deaths + 1)
+        return replace(self, num_deaths=self.num_deaths + 1, is_suspect=True)
 
 
 def merge(pieces: list[Piece]) -> Piece:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from worker.engine import frames
 from worker.engine.compiled_code import keep_compiled_code
 from worker.engine.frames import Buffer, Kind
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import Batch, Engine, EngineOutOfMemory, EngineRefused, Scores
+from worker.engine.protocol import Batch, Engine, EngineOutOfMemory, EngineRefused, Launch, Wait
 
 BEAT_SECONDS = 1.0
 
@@ -67,10 +68,49 @@ def main(requests: int, replies_descriptor: int) -> None:
     with _beating(replies):
         engine = _start(options, replies)
     replies.send(Kind.READY, frames.pack_info(engine.info))
-    prepared: SimpleQueue[Callable[[], Scores]] = SimpleQueue()
+    prepared: SimpleQueue[Prepared] = SimpleQueue()
     threading.Thread(target=_prepare, args=(engine, batches, prepared), name="prepare", daemon=True).start()
+    answers = Answers(replies)
     while True:
-        _answer(prepared.get(), replies)
+        next_one = prepared.get()
+        if next_one.is_alone:
+            answers.drain()
+        answers.put(_launched(next_one.launch))
+        if next_one.is_alone:
+            answers.drain()
+
+
+class Answers:
+    """Waits for launched batches in a thread of its own, in their order, and sends their scores."""
+
+    def __init__(self, replies: Replies) -> None:
+        self._launched: SimpleQueue[Wait] = SimpleQueue()
+        self._is_sent = threading.Semaphore(0)
+        self._num_unsent = 0
+        threading.Thread(target=self._run, args=(replies,), name="answer", daemon=True).start()
+
+    def put(self, wait: Wait) -> None:
+        """Have this one answered after those before it."""
+        self._num_unsent += 1
+        self._launched.put(wait)
+
+    def drain(self) -> None:
+        """Wait until all are answered."""
+        while self._num_unsent:
+            self._is_sent.acquire()
+            self._num_unsent -= 1
+
+    def _run(self, replies: Replies) -> None:
+        while True:
+            _answer(self._launched.get(), replies)
+            self._is_sent.release()
+
+
+class Prepared(NamedTuple):
+    """A batch on its way. ``is_alone``: no other may be launched until its scores are there, nor it before others' are."""
+
+    launch: Launch
+    is_alone: bool
 
 
 def load(options: EngineOptions, beat: Callable[[], None]) -> Engine:
@@ -105,17 +145,26 @@ def _listen(requests: int, batches: SimpleQueue[memoryview]) -> None:
         os._exit(0)
 
 
-def _prepare(engine: Engine, batches: SimpleQueue[memoryview], prepared: SimpleQueue[Callable[[], Scores]]) -> None:
-    # A thread of its own, so that the next batch is ready when this one ends. It waits in turn, its troubles too.
+def _prepare(engine: Engine, batches: SimpleQueue[memoryview], prepared: SimpleQueue[Prepared]) -> None:
+    # A thread of its own, so that the next batch is ready when it may be launched. It waits in turn, its troubles too.
     while True:
         batch = frames.unpack_batch(batches.get())
         try:
-            prepared.put(engine.prepare(batch))
+            launch = engine.prepare(batch)
         except Exception as error:  # noqa: BLE001 - raised again below, where every trouble of a batch is named
-            prepared.put(partial(_raise, error))
+            launch = partial(_raise, error)
+        prepared.put(Prepared(launch, is_alone=batch.is_suspect or not engine.info.launches_ahead))
 
 
-def _raise(error: Exception) -> Scores:
+def _launched(launch: Launch) -> Wait:
+    # The next batch is launched before the scores of this one are waited for: a device that waits for its host idles.
+    try:
+        return launch()
+    except Exception as error:  # noqa: BLE001 - as above
+        return partial(_raise, error)
+
+
+def _raise(error: Exception) -> NoReturn:
     raise error
 
 
@@ -154,13 +203,13 @@ def _start(options: EngineOptions, replies: Replies) -> Engine:
     os._exit(1)
 
 
-def _answer(score: Callable[[], Scores], replies: Replies) -> None:
+def _answer(wait: Wait, replies: Replies) -> None:
     try:
-        replies.send(Kind.SCORES, *frames.pack_scores(score()))
+        replies.send(Kind.SCORES, *frames.pack_scores(wait()))
     except EngineOutOfMemory as error:
         replies.send(Kind.OUT_OF_MEMORY, str(error).encode())
     except Exception as error:  # noqa: BLE001 - after an unknown fault, a new process is the only safe state
-        traceback.print_exc()
+        traceback.print_exception(error)
         replies.send(Kind.DYING, f"{type(error).__name__}: {error}".encode())
         os._exit(1)
 

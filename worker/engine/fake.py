@@ -13,7 +13,6 @@ import os
 import signal
 import threading
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,7 +21,17 @@ import numpy.typing as npt
 
 from core.model_cards import ModelCard
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import NO_LABEL, Batch, EngineInfo, EngineOutOfMemory, FloatArray, IntArray, Scores
+from worker.engine.protocol import (
+    NO_LABEL,
+    Batch,
+    EngineInfo,
+    EngineOutOfMemory,
+    FloatArray,
+    IntArray,
+    Launch,
+    Scores,
+    at_once,
+)
 
 MAX_TOKENS = 1 << 20
 MAX_BATCH_TOKENS = 1 << 18
@@ -77,9 +86,9 @@ class FakeEngine:
         self._troubles = troubles
         self._never = threading.Event()
 
-    def prepare(self, batch: Batch) -> Callable[[], Scores]:
+    def prepare(self, batch: Batch) -> Launch:
         """Nothing is done ahead."""
-        return partial(self.score, batch)
+        return at_once(partial(self.score, batch))
 
     def score(self, batch: Batch) -> Scores:
         """The rule above, after any trouble that was planted."""

@@ -16,7 +16,8 @@ from worker.engine.options import EngineOptions
 from worker.engine.protocol import Batch, EngineInfo, FloatArray, IntArray, Scores
 
 _HEADER = struct.Struct("<IQ")  # kind, bytes of payload
-_SIZES = struct.Struct("<IIII")  # B, T, L, and 1 where a batch is deterministic
+_SIZES = struct.Struct("<IIII")  # B, T, L, and a batch's flags
+_DETERMINISTIC, _SUSPECT = 1, 2
 
 Buffer = bytes | memoryview
 
@@ -86,14 +87,15 @@ def unpack_info(payload: memoryview) -> EngineInfo:
 def pack_batch(batch: Batch) -> list[Buffer]:
     """The payload of BATCH."""
     num_sequences, num_labels = batch.label_ids_BL.shape
-    sizes = _SIZES.pack(num_sequences, len(batch.token_ids_T), num_labels, batch.is_deterministic)
+    flags = _DETERMINISTIC * batch.is_deterministic | _SUSPECT * batch.is_suspect
+    sizes = _SIZES.pack(num_sequences, len(batch.token_ids_T), num_labels, flags)
     is_path_B = batch.is_path_B.astype(np.int32)
     return [sizes, *map(_raw, (batch.lengths_B, batch.shared_B, is_path_B, batch.label_ids_BL, batch.token_ids_T))]
 
 
 def unpack_batch(payload: memoryview) -> Batch:
     """The batch that ``pack_batch`` packed; its arrays read the payload in place."""
-    num_sequences, num_tokens, num_labels, is_deterministic = _SIZES.unpack_from(payload)
+    num_sequences, num_tokens, num_labels, flags = _SIZES.unpack_from(payload)
     sizes = (num_sequences, num_sequences, num_sequences, num_sequences * num_labels, num_tokens)
     lengths, shared, is_path, label_ids, token_ids = np.split(_int32(payload), np.cumsum(sizes)[:-1])
     return Batch(
@@ -102,7 +104,8 @@ def unpack_batch(payload: memoryview) -> Batch:
         label_ids.reshape(num_sequences, num_labels),
         shared,
         is_path.astype(np.bool_),
-        is_deterministic=bool(is_deterministic),
+        is_deterministic=bool(flags & _DETERMINISTIC),
+        is_suspect=bool(flags & _SUSPECT),
     )
 
 

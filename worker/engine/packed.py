@@ -30,7 +30,16 @@ from worker.engine.packed_pass import HostPass, PassInputs, PassPlanner
 from worker.engine.padded_pass import Gather, PaddedPass, twin_of
 from worker.engine.prefix_tree import PrefixTree, prefix_tree
 from worker.engine.probe import TOLERANCE
-from worker.engine.protocol import Batch, EngineInfo, EngineRefused, Scores, num_scored
+from worker.engine.protocol import (
+    Batch,
+    EngineInfo,
+    EngineRefused,
+    Launch,
+    Scores,
+    Wait,
+    at_once,
+    num_scored,
+)
 from worker.engine.warm_up import WarmUp
 
 CPU_BATCH_TOKENS = 2_048
@@ -110,6 +119,7 @@ class PackedEngine:
             max_batch_tokens=self._max_batch_tokens,
             layout="packed",
             device=model.device.type,
+            launches_ahead=self._is_cuda,
             choices={
                 "attention": "kernel" if self._is_cuda else "reference",
                 "layers": "compiled" if self._is_cuda else "as they are",
@@ -120,13 +130,13 @@ class PackedEngine:
 
     def score(self, batch: Batch) -> Scores:
         """The scores of every sequence. A batch that exceeds the budget by far is scored in parts."""
-        return self.prepare(batch)()
+        return self.prepare(batch)()()
 
-    def prepare(self, batch: Batch) -> Callable[[], Scores]:
-        """Plan the batch and bring it to the device; what is returned scores it."""
+    def prepare(self, batch: Batch) -> Launch:
+        """Plan the batch and bring it to the device; what is returned launches it."""
         if batch.is_deterministic:
-            return partial(self._deterministic.score, batch)
-        return partial(self._run, batch, within_memory(partial(self._parts, batch)))
+            return at_once(partial(self._deterministic.score, batch))
+        return partial(self._launch, batch, within_memory(partial(self._parts, batch)))
 
     def _parts(self, batch: Batch) -> list[_Part]:
         return [_Part(first, host, self._bring(host), tree.cached_tokens_B) for first, host, tree in self._plan(batch)]
@@ -150,30 +160,38 @@ class PackedEngine:
         )  # a graph's buffers are in use until it is its turn
         return flat.to(self._model.device, non_blocking=True)
 
-    def _run(self, batch: Batch, parts: list[_Part]) -> Scores:
-        logprobs_BL = np.full(batch.label_ids_BL.shape, np.nan, np.float32)
-        cached_B = np.zeros(len(batch.lengths_B), np.int32)
-        found = within_memory(partial(self._found, parts))
-        for part, logprobs_RL in zip(parts, found, strict=True):
-            rows = slice(part.first, part.first + len(part.cached_tokens_B))
-            own = part.host.scored.by_sequence(logprobs_RL.numpy())
-            logprobs_BL[rows, : own.shape[1]] = own
-            cached_B[rows] = part.cached_tokens_B
-        return Scores(logprobs_BL, cached_B)
+    def _launch(self, batch: Batch, parts: list[_Part]) -> Wait:
+        found, done = within_memory(partial(self._queue, parts))
+        return partial(self._collect, batch, parts, found, done)
 
-    def _found(self, parts: list[_Part]) -> list[torch.Tensor]:
-        """Log-probabilities [rows of the head, L] of each part, on the host."""
+    def _queue(self, parts: list[_Part]) -> tuple[list[torch.Tensor], torch.cuda.Event | None]:
+        """Log-probabilities [rows of the head, L] of each part, which are on the host once the event has happened."""
         found = []
         for part in parts:
             self._beat()
             logprobs_RL = self._logprobs(part)
             host = torch.empty(logprobs_RL.shape, dtype=logprobs_RL.dtype, pin_memory=self._is_cuda)
             found.append(host.copy_(logprobs_RL, non_blocking=True))
-        if self._is_cuda:
-            done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-            done.record()
+        if not self._is_cuda:
+            return found, None
+        done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        done.record()
+        return found, done
+
+    def _collect(
+        self, batch: Batch, parts: list[_Part], found: list[torch.Tensor], done: torch.cuda.Event | None
+    ) -> Scores:
+        if done is not None:
             done.synchronize()
-        return found
+        self._beat()
+        logprobs_BL = np.full(batch.label_ids_BL.shape, np.nan, np.float32)
+        cached_B = np.zeros(len(batch.lengths_B), np.int32)
+        for part, logprobs_RL in zip(parts, found, strict=True):
+            rows = slice(part.first, part.first + len(part.cached_tokens_B))
+            own = part.host.scored.by_sequence(logprobs_RL.numpy())
+            logprobs_BL[rows, : own.shape[1]] = own
+            cached_B[rows] = part.cached_tokens_B
+        return Scores(logprobs_BL, cached_B)
 
     @torch.inference_mode()
     def _logprobs(self, part: _Part) -> torch.Tensor:

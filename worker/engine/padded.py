@@ -23,7 +23,7 @@ from worker.engine.device import device_of
 from worker.engine.memory import within_memory
 from worker.engine.options import EngineOptions
 from worker.engine.padded_pass import Gather, PaddedPass
-from worker.engine.protocol import Batch, EngineInfo, EngineRefused, Scores, num_scored
+from worker.engine.protocol import Batch, EngineInfo, EngineRefused, Launch, Scores, at_once, num_scored
 
 CPU_BATCH_TOKENS = 2_048
 MAX_CUDA_BATCH_TOKENS = 65_536  # an H200 is busy by then
@@ -81,9 +81,9 @@ class PaddedEngine:
             logprobs_BL[rows] = within_memory(partial(self._pass.logprobs, batch, rows))
         return Scores(logprobs_BL, np.zeros(len(batch.lengths_B), np.int32))
 
-    def prepare(self, batch: Batch) -> Callable[[], Scores]:
+    def prepare(self, batch: Batch) -> Launch:
         """Nothing is done ahead."""
-        return partial(self.score, batch)
+        return at_once(partial(self.score, batch))
 
     def _parts(self, batch: Batch) -> list[np.ndarray]:
         num_scored_B = num_scored(batch.label_ids_BL, batch.is_path_B)

@@ -29,6 +29,7 @@ log = structlog.get_logger()
 class _Ticket:
     """One batch that the process has, until it is answered one way or the other."""
 
+    is_suspect: bool
     scores: Scores | None = None
     error: Exception | None = None
 
@@ -102,7 +103,7 @@ class EngineProcess:
 
     def score(self, batch: Batch) -> Scores:
         """Have the batch scored; waits for an engine that is starting. Raises what ``protocol`` says, or NotReady."""
-        ticket = _Ticket()
+        ticket = _Ticket(batch.is_suspect)
         with self._sending:
             child = self._admit(ticket)
             with suppress(OSError):  # it died: its reader tells every ticket so
@@ -202,7 +203,7 @@ class EngineProcess:
             ticket.error = (
                 NotReady("the engine was stopped")
                 if self._stopped.is_set()
-                else death(f"the engine died: {reason}", was_running=position == 0)
+                else death(f"the engine died: {reason}", was_running=position == 0 or self._is_launched_ahead(ticket))
             )
         if not self._stopped.is_set() and self._refusal is None:
             self._num_deaths += 1
@@ -214,6 +215,11 @@ class EngineProcess:
         self._is_ready = self._is_hung = False
         self._last_words = None
         self._changed.notify_all()
+
+    def _is_launched_ahead(self, ticket: _Ticket) -> bool:
+        """Whether the engine had launched this batch beside the first: then either may be what it died of."""
+        assert self._info is not None, "only a ready engine has batches"
+        return self._info.launches_ahead and not ticket.is_suspect and not self._pending[0].is_suspect
 
     def _watch(self) -> None:
         with self._changed:

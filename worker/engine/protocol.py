@@ -73,7 +73,7 @@ class Prompts:
 class Batch:
     """One forward pass. ``shared_B`` counts the leading tokens that a sequence shares with its predecessor, up to
     the first position that it is scored at. No path by default. ``is_deterministic``: each score has the bits that it
-    has in any other batch of the kind.
+    has in any other batch of the kind. ``is_suspect``: an engine died of some of it, so it runs with no other launched.
     """
 
     token_ids_T: IntArray
@@ -82,6 +82,7 @@ class Batch:
     shared_B: IntArray
     is_path_B: BoolArray = field(default_factory=_nothing)
     is_deterministic: bool = False
+    is_suspect: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_path_B", _one_each(self.is_path_B, self.lengths_B))
@@ -110,6 +111,20 @@ class Scores:
     cached_tokens_B: IntArray
 
 
+Wait = Callable[[], Scores]
+Launch = Callable[[], Wait]
+
+
+def at_once(score: Callable[[], Scores]) -> Launch:
+    """The launch of an engine that has its scores when its launch returns."""
+
+    def launch() -> Wait:
+        scores = score()
+        return lambda: scores
+
+    return launch
+
+
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
     """What a started engine is. ``choices`` says what it chose by itself, for the log."""
@@ -120,6 +135,7 @@ class EngineInfo:
     max_batch_tokens: int
     layout: Layout
     device: str
+    launches_ahead: bool = False  # the next batch is launched before this one's scores are there
     choices: dict[str, str] = field(default_factory=dict)
 
     def facts(self) -> dict[str, str | int]:
@@ -148,8 +164,10 @@ class Engine(Protocol):
         """The scores of every sequence, in the batch's order. Raises EngineOutOfMemory and nothing else on purpose."""
         ...
 
-    def prepare(self, batch: Batch) -> Callable[[], Scores]:
-        """The same in two steps: what can be done while another batch runs, from another thread; and the scoring."""
+    def prepare(self, batch: Batch) -> Launch:
+        """The same in three steps: what can be done from another thread while other batches run; the launch, in the
+        order of the batches; and the wait for the scores, which may come after the next batch's launch.
+        """
         ...
 
 
