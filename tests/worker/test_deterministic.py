@@ -274,6 +274,11 @@ def test_a_trial_tells_whether_places_and_neighbours_reach_the_bits(together):
     assert not together._deterministic._is_alike_everywhere((24, 10))
 
 
+def test_a_device_that_a_pass_does_not_fit_fails_the_trial(together):
+    together._model.get_output_embeddings().register_forward_hook(lambda *_: torch.empty(1 << 50))
+    assert not together._deterministic._is_alike_everywhere((24, 10))
+
+
 @pytest.mark.parametrize("num_experts", [0, 4])
 def test_one_sequence_a_pass_on_a_cpu_and_where_rows_meet_among_experts(together, num_experts):
     together._model.config.num_experts = num_experts
