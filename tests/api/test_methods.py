@@ -69,7 +69,7 @@ def test_passages_are_ranked_by_the_likelihood_of_the_query(api, qwen3, qwen3_to
     request = {"model": "qwen3", "template": "query-likelihood", "method": "likelihood"}
     query, items = "why are plants green?", ["Chlorophyll.", "Granite."]
     answer = api.post("/v1/jobs", json={**request, "query": query, "items": items}, headers={"Prefer": "wait=20"})
-    texts = [f"Passage: {item}\n\nA question that this passage answers:" for item in items]
+    texts = [f"Passage: {item}\n\nQuestion:" for item in items]
     for result, ids in zip(answer.json()["results"], qwen3_tokenizer.encode_texts(texts), strict=True):
         values = path(ids.tolist(), f" {query}")
         assert result["score"] == pytest.approx(sum(values) / len(values), abs=1e-5)
