@@ -15,7 +15,7 @@ from core.results import ChunkResults
 from store import chunks, jobs
 from store.database import Database
 from worker.leases import Leases
-from worker.patience import pauses
+from worker.patience import keep_trying, pauses
 
 log = structlog.get_logger()
 
@@ -32,9 +32,12 @@ class Ledger:
     stopping: Event = field(default_factory=Event)
 
     def claim(self, key: ChunkKey) -> Claim | None:
-        """The chunk, ours until the lease ends, or None: done, dropped, somebody else's, or never heard of."""
-        with self.database.begin_relaxed() as connection:
-            claim = chunks.claim(connection, key, owner=self.owner, lease_seconds=self.lease_seconds)
+        """The chunk, ours until the lease ends, or None: done, dropped, somebody else's, or never heard of.
+
+        While Postgres is away, wait for it: the hint that asks for this claim would not come again for a minute.
+        Raises its NotReady when the process is to stop first.
+        """
+        claim = keep_trying(lambda: self._claim(key), what="claim", stopping=self.stopping)
         if claim is not None:
             self.leases.hold(claim)
         return claim
@@ -78,6 +81,10 @@ class Ledger:
                 chunks.release(connection, ours, owner=self.owner)
         except NotReady as error:
             log.warning("leases are left to run out", num_leases=len(ours), reason=str(error))
+
+    def _claim(self, key: ChunkKey) -> Claim | None:
+        with self.database.begin_relaxed() as connection:
+            return chunks.claim(connection, key, owner=self.owner, lease_seconds=self.lease_seconds)
 
     def _save_while_ours(self, claim: Claim, results: ChunkResults) -> tuple[bool, bool]:
         """Whether it is saved, and whether any try broke."""

@@ -54,7 +54,10 @@ def run_chunk(key: ChunkKey, ledger: Ledger, scorer: Scorer) -> None:
     """Score the chunk if it is still to be had. Raises Stopping and Unable; the chunk is pending again then."""
     if ledger.stopping.is_set():
         raise Stopping
-    claim = ledger.claim(key)
+    try:
+        claim = ledger.claim(key)
+    except NotReady as error:  # the process stops while Postgres is away
+        raise Stopping from error
     if claim is None:
         log.debug("hint claims nothing", job_id=str(key.job_id), chunk_no=key.chunk_no)
         return

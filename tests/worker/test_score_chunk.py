@@ -172,6 +172,36 @@ def test_work_on_a_chunk_that_is_nobodys_any_more_is_still_good(
     assert ledger.leases.held() == []
 
 
+def test_a_claim_waits_until_postgres_is_back_since_its_hint_would_not_come_again(
+    submit, ledger, scorer, read_job, monkeypatch
+):
+    (key,) = submit(["x"])
+    real_claim, failures = chunks.claim, iter([True, True, False])
+
+    def claim(*arguments, **options):
+        if next(failures):
+            raise NotReady("away")
+        return real_claim(*arguments, **options)
+
+    monkeypatch.setattr(chunks, "claim", claim)
+    run_chunk(key, ledger, scorer)
+    assert read_job(key.job_id).state is JobState.COMPLETED
+
+
+def test_a_claim_that_waits_for_postgres_gives_its_hint_back_when_the_process_stops(
+    submit, ledger, scorer, monkeypatch
+):
+    (key,) = submit(["x"])
+
+    def claim(*_arguments, **_options):
+        ledger.stopping.set()
+        raise NotReady("away")
+
+    monkeypatch.setattr(chunks, "claim", claim)
+    with pytest.raises(Stopping):
+        run_chunk(key, ledger, scorer)
+
+
 def test_a_save_waits_until_postgres_is_back(submit, ledger, scorer, read_job, monkeypatch):
     (key,) = submit(["x"])
     real_save, failures = chunks.save, iter([True, True, False])
