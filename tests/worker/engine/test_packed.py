@@ -79,7 +79,8 @@ def plain(model, prompts, labels, is_path):
     model.set_attn_implementation("eager")
     rows = []
     for prompt, own, path in zip(prompts, labels, is_path, strict=True):
-        logprobs = model(torch.from_numpy(prompt.astype(np.int64))[None]).logits[0].float().log_softmax(-1)
+        ids = torch.from_numpy(prompt.astype(np.int64))[None].to(model.device)
+        logprobs = model(ids).logits[0].float().log_softmax(-1)
         positions = range(-len(own), 0) if path else [-1] * len(own)
         rows.append([logprobs[position, label].item() for position, label in zip(positions, own.tolist(), strict=True)])
     return rows
