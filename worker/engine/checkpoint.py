@@ -53,6 +53,8 @@ def load(options: EngineOptions, device: torch.device) -> Checkpoint:
     _check_kind(options.model, config)
     tokenizer = AutoTokenizer.from_pretrained(source, **where)
     dtype = options.dtype if options.dtype != "auto" or device.type == "cuda" else "float32"
+    if getattr(config.get_text_config(), "attn_logit_softcapping", None):
+        where["attn_implementation"] = "eager"  # SDPA knows no soft-cap, and some versions of Transformers don't mind
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         source, config=config, dtype=dtype, output_loading_info=True, **where
     )

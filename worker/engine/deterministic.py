@@ -49,9 +49,7 @@ class Deterministic:
     def _passes(self, batch: Batch, way: Way) -> list[tuple[Rows, FixedShape]]:
         if way == "alone":
             return alone(batch)
-        return together(
-            batch, max_scored=self._run.max_scored, max_length=self._max_tokens, pass_tokens=self._pass_tokens
-        )
+        return together(batch, max_length=self._max_tokens, pass_tokens=self._pass_tokens)
 
     def _choose(self) -> Way:
         config = self._run.model.config.get_text_config()
@@ -68,14 +66,17 @@ class Deterministic:
         ids_BS = np.random.default_rng(0).integers(0, num_ids, shape).astype(np.int32)
         some = np.random.default_rng(1).permutation(num_sequences)[: num_sequences // 2 + 1]
         try:
-            every, again = (self._logprobs(_two_labels_each(ids), "together") for ids in (ids_BS, ids_BS[some]))
+            every, again = (self._logprobs(_labels_and_paths(ids), "together") for ids in (ids_BS, ids_BS[some]))
         except EngineOutOfMemory:
             return False
         return np.array_equal(again, every[some])
 
 
-def _two_labels_each(ids_BS: IntArray) -> Batch:
+def _labels_and_paths(ids_BS: IntArray) -> Batch:
     num_sequences, length = ids_BS.shape
     lengths_B = np.full(num_sequences, length, np.int32)
     label_ids_BL = np.tile(np.arange(2, dtype=np.int32), (num_sequences, 1))
-    return Batch(ids_BS.reshape(-1), lengths_B, label_ids_BL, np.zeros(num_sequences, np.int32), is_deterministic=True)
+    is_path_B = ids_BS[:, 0] % 2 == 0
+    return Batch(
+        ids_BS.reshape(-1), lengths_B, label_ids_BL, np.zeros_like(lengths_B), is_path_B, is_deterministic=True
+    )

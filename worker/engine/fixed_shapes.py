@@ -11,6 +11,7 @@ with too few sequences is filled up with rows that nobody reads.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,14 +20,16 @@ import numpy.typing as npt
 from worker.engine.protocol import NO_LABEL, Batch, num_scored
 
 SHORTEST = 16  # tokens: shorter sequences are filled up to it
-PASS_TOKENS = 8_192  # of a pass with many rows: enough to keep an H200 busy, few enough to fill with one small job
+PASS_TOKENS = 4_096  # of a pass with many rows: fewer take a GPU as long, for its launches; more are seldom filled
+SCORED = 256  # positions of a pass that meet the head
+LABELS = 16  # columns that are read at each of them
 
 Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class FixedShape:
-    """What decides the bits: rows of equal length, equally many scored positions in each, labels at each position."""
+    """What decides the bits: rows of equal length, scored positions of all rows, labels at each position."""
 
     num_rows: int
     length: int
@@ -42,23 +45,36 @@ def alone(batch: Batch) -> list[tuple[Rows, FixedShape]]:
     ]
 
 
-def together(
-    batch: Batch, *, max_scored: int, max_length: int, pass_tokens: int = PASS_TOKENS
-) -> list[tuple[Rows, FixedShape]]:
-    """Sequences of like sizes in one pass of ``pass_tokens``, with ``max_scored`` positions at most that meet the head.
+def together(batch: Batch, *, max_length: int, pass_tokens: int = PASS_TOKENS) -> list[tuple[Rows, FixedShape]]:
+    """Sequences of like length in passes of about ``pass_tokens``, as many as have room.
 
-    ``max_length`` is what the model takes: no sequence is filled up beyond it.
+    Most differ in length alone; a target beyond ``SCORED`` tokens and labels beyond ``LABELS`` have passes of their own
+    kind. ``max_length`` is what the model takes: no sequence is filled up beyond it.
     """
-    alike: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    alike: dict[FixedShape, list[tuple[int, int]]] = defaultdict(list)
     for row, (length, scored, labels) in enumerate(_sizes(batch)):
         filled = max(length, min(step(max(length, SHORTEST)), max_length))
-        alike[filled, _power_of_two(scored), _power_of_two(labels)].append(row)
-    passes = []
-    for (length, scored, labels), rows in sorted(alike.items()):
-        num_rows = max(1, min(pass_tokens // length, max_scored // scored))
-        shape = FixedShape(num_rows, length, scored, labels)
-        passes += [(np.array(rows[first : first + num_rows]), shape) for first in range(0, len(rows), num_rows)]
-    return passes
+        shape = FixedShape(
+            num_rows=max(1, pass_tokens // filled),
+            length=filled,
+            num_scored=_power_of_two(max(scored, SCORED)),
+            num_labels=_power_of_two(max(labels, LABELS)),
+        )
+        alike[shape].append((row, scored))
+    return [(rows, shape) for shape, members in alike.items() for rows in _filled(members, shape)]
+
+
+def _filled(members: list[tuple[int, int]], shape: FixedShape) -> Iterator[Rows]:
+    """Rows for one pass after another, each as full as its rows and its scored positions allow."""
+    rows: list[int] = []
+    room = shape.num_scored
+    for row, scored in members:
+        if len(rows) == shape.num_rows or scored > room:
+            yield np.array(rows)
+            rows, room = [], shape.num_scored
+        rows.append(row)
+        room -= scored
+    yield np.array(rows)
 
 
 def step(number: int) -> int:

@@ -80,7 +80,7 @@ class PaddedPass:
         scored = scored_positions(lengths_B, batch.label_ids_BL[rows], batch.is_path_B[rows])
         sequence_R, position_R, label_ids_RL = scored.sequence_R, scored.position_R, scored.label_ids_RL
         if shape is not None:
-            more = num_rows * shape.num_scored - len(sequence_R)
+            more = shape.num_scored - len(sequence_R)
             sequence_R, position_R = np.pad(sequence_R, (0, more)), np.pad(position_R, (0, more))
             more_labels = shape.num_labels - label_ids_RL.shape[1]
             label_ids_RL = np.pad(label_ids_RL, ((0, more), (0, more_labels)), constant_values=NO_LABEL)

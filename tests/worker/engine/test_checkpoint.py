@@ -99,3 +99,18 @@ def test_equal_folders_have_equal_revisions_and_other_weights_another(tmp_path):
         save(tmp_path / name, CONFIGS["gpt2"](), seed=seed)
     revisions = [load_from(tmp_path / name).revision for name in "abc"]
     assert revisions[0] == revisions[1] != revisions[2]
+
+
+def test_a_models_attention_soft_cap_is_honoured(tmp_path):
+    config = CONFIGS["gemma2"]()
+    config.attn_logit_softcapping = 0.5
+    save(tmp_path, config)
+    ids = torch.arange(3, 20)[None]
+    capped = load_from(tmp_path).model
+    expected = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    with torch.inference_mode():
+        assert torch.allclose(capped(ids).logits, expected(ids).logits, atol=1e-6)
+        capped.config.attn_logit_softcapping = None
+        for layer in capped.model.layers:
+            layer.self_attn.attn_logit_softcapping = None
+        assert not torch.allclose(capped(ids).logits, expected(ids).logits, atol=1e-3), "the cap does matter here"
