@@ -110,7 +110,7 @@ def examine(way: str, engine, score, items: list[Item], *, num_batchings: int, i
     """Score all items in random batches again and again, then time them in batches as a worker makes them."""
     generator = np.random.default_rng(1)
     seen: dict[int, list[np.ndarray]] = {place: [] for place in range(len(items))}
-    largest_size = min(64, max(2, len(items) // 3))
+    largest_size = max(2, len(items) // 3)
     for _ in range(num_batchings):
         order = generator.permutation(len(items))
         start = 0
@@ -148,7 +148,7 @@ def ways_of(engine, device: str):
     if device == "cpu":
         tried = [("together", 512), ("together", 2_048)]
     else:
-        tried = [("alone", 0), ("together", 4_096), ("together", 16_384)]
+        tried = [("alone", 0), ("together", 2_048), ("together", 8_192), ("together", 16_384)]
     for way, pass_tokens in tried:
         options = {"pass_tokens": pass_tokens} if pass_tokens else {}
         yield f"{way} {pass_tokens or ''}".strip(), Deterministic(run, max_tokens=max_tokens, way=way, **options).score
