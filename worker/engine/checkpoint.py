@@ -17,6 +17,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils import logging as transformers_logging
 
 from core.builtin_templates import PLAIN
+from core.model_cards import ModelCard
 from core.templates import Template
 from worker.engine.chat import judge_template
 from worker.engine.options import EngineOptions
@@ -41,6 +42,20 @@ class Checkpoint:
     def dtype(self) -> str:
         """The type of its weights."""
         return str(self.model.dtype).removeprefix("torch.")
+
+    def card(self, options: EngineOptions, *, engine: str) -> ModelCard:
+        """What an engine of this model publishes of it."""
+        return ModelCard(
+            name=options.model_name,
+            source=options.model,
+            revision=self.revision,
+            dtype=self.dtype,
+            engine=engine,
+            max_tokens=self.max_tokens,
+            vocab_size=self.vocab_size,
+            tokenizer="json",
+            templates=self.templates,
+        )
 
 
 def load(options: EngineOptions, device: torch.device) -> Checkpoint:

@@ -18,7 +18,6 @@ import numpy.typing as npt
 import torch
 import transformers
 
-from core.model_cards import ModelCard
 from worker.engine.checkpoint import Checkpoint, load
 from worker.engine.deterministic import Deterministic
 from worker.engine.device import device_of
@@ -103,17 +102,7 @@ class PackedEngine:
             model.beat_at_layers(beat)
         self._check_itself(options.model, checkpoint.dtype)
         self.info = EngineInfo(
-            card=ModelCard(
-                name=options.model_name,
-                source=options.model,
-                revision=checkpoint.revision,
-                dtype=checkpoint.dtype,
-                engine="packed",
-                max_tokens=checkpoint.max_tokens,
-                vocab_size=checkpoint.vocab_size,
-                tokenizer="json",
-                templates=checkpoint.templates,
-            ),
+            card=checkpoint.card(options, engine="packed"),
             tokenizer_json=checkpoint.tokenizer_json,
             engine_version=f"packed/1 torch/{torch.__version__} transformers/{transformers.__version__}",
             max_batch_tokens=self._max_batch_tokens,

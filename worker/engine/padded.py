@@ -15,7 +15,6 @@ import numpy as np
 import torch
 import transformers
 
-from core.model_cards import ModelCard
 from worker.batches import plan_padded
 from worker.engine.checkpoint import load
 from worker.engine.deterministic import Deterministic
@@ -48,17 +47,7 @@ class PaddedEngine:
         if self._device.type == "cuda" and not options.max_batch_tokens:
             self._max_batch_tokens = self._cuda_batch_tokens(checkpoint.max_tokens)
         self.info = EngineInfo(
-            card=ModelCard(
-                name=options.model_name,
-                source=options.model,
-                revision=checkpoint.revision,
-                dtype=checkpoint.dtype,
-                engine="padded",
-                max_tokens=checkpoint.max_tokens,
-                vocab_size=checkpoint.vocab_size,
-                tokenizer="json",
-                templates=checkpoint.templates,
-            ),
+            card=checkpoint.card(options, engine="padded"),
             tokenizer_json=checkpoint.tokenizer_json,
             engine_version=f"padded/1 torch/{torch.__version__} transformers/{transformers.__version__}",
             max_batch_tokens=self._max_batch_tokens,
