@@ -13,7 +13,6 @@ from typing import Any, Literal
 import msgspec
 
 from core.errors import Broken
-from core.templates import sections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +63,3 @@ def parse(text: str, *, file: str) -> dict[str, ModelEntry]:
         except msgspec.ValidationError as error:
             raise Broken(f"{file}, [{name}]: {error}") from error
     return entries
-
-
-def check_template(text: str, *, file: str) -> str:
-    """The text of a template file, its last line break apart. Raises Refused where it is no template."""
-    text = text.removesuffix("\n")
-    sections(text)
-    assert file, "a template comes from a file"
-    return text

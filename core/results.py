@@ -142,7 +142,10 @@ def softmax(values: list[float]) -> list[float]:
 def item_results(
     stored: StoredChunk, parameters: JobParameters, *, start: int = 0, include: Collection[str] = ()
 ) -> Iterator[ItemResult]:
-    """The chunk's items from position ``start`` of it on, in order; ``include`` names fields that are on request."""
+    """The chunk's items from position ``start`` of it on, in order; ``include`` names fields that are on request.
+
+    This is the definition: readers get the same from ``store.result_columns``, by column, which is tested against it.
+    """
     chunk = stored.results
     evidence = stored.evidence if "evidence" in include else UNSET
     width = (

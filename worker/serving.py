@@ -7,6 +7,7 @@ from pathlib import Path
 
 import structlog
 
+from core.builtin_templates import QWEN3_RERANKER
 from core.errors import Refused
 from core.model_cards import ModelCard
 from core.model_catalogue import catalogue
@@ -76,8 +77,7 @@ def _with_entry(card: ModelCard, entry: ModelEntry, tokenizer: Tokenizer) -> Mod
 
 
 def _builtin(name: str) -> list[Template]:
-    from core.builtin_templates import QWEN3_RERANKER  # noqa: PLC0415 - offered only where an entry asks for it
-
+    """A template of one family of models, offered only where an entry asks for it."""
     return [QWEN3_RERANKER] if name == QWEN3_RERANKER.name else []
 
 
