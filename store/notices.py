@@ -17,6 +17,7 @@ log = structlog.get_logger()
 
 RECONNECT_SECONDS = 1.0
 LISTEN_SECONDS = 30.0
+CANCEL_AGAIN_SECONDS = 0.1
 
 
 def announce(client: redis.Redis, job_id: UUID, *, prefix: str = "") -> None:
@@ -39,9 +40,9 @@ class EndedJobs:
 
     async def stop(self) -> None:
         """Stop listening."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        while self._task is not None and not self._task.done():
+            self._task.cancel()  # one that comes while redis-py connects is swallowed there
+            await asyncio.wait([self._task], timeout=CANCEL_AGAIN_SECONDS)
 
     @asynccontextmanager
     async def watch(self, job_id: UUID) -> AsyncIterator[asyncio.Event]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import zlib
@@ -12,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rankmill.cli import app
-from rankmill.embedded.ports import free_port
+from rankmill.embedded.ports import LOOPBACK, free_port
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
 
@@ -180,6 +181,19 @@ def test_a_process_with_a_missing_or_bad_setting_says_which(environment, words):
     assert done.returncode == 2
     assert words in done.stderr
     assert "secret" not in done.stderr
+
+
+def test_a_front_end_whose_port_is_taken_ends_with_the_reason(database_url, redis_url):
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        port = listener.getsockname()[1]
+        done = run_process(
+            "api",
+            RANKMILL_API_PORT=str(port),
+            RANKMILL_DATABASE_URL=database_url,
+            RANKMILL_REDIS_URL=redis_url,
+        )
+    assert done.returncode == 3
+    assert f"('127.0.0.1', {port}): address already in use" in done.stderr
 
 
 def test_migrating_a_database_that_is_away_says_so_with_status_3():

@@ -56,6 +56,16 @@ def test_postgres_in_a_folder_of_another_version_is_refused_with_both_versions(s
         server.start()
 
 
+def test_a_free_port_is_none_that_an_outgoing_connection_could_take():
+    assert all(1024 < ports.free_port() < 32_768 for _ in range(50))  # Linux takes those from 32,768 on
+
+
+def test_without_a_free_port_it_says_so(monkeypatch):
+    monkeypatch.setattr(ports, "is_free", lambda _port: False)
+    with pytest.raises(Broken, match="none of the ports 20000 to 32767 is free"):
+        ports.free_port()
+
+
 def test_postgres_whose_port_is_taken_at_the_last_moment_takes_another(tmp_path, monkeypatch):
     server = Postgres(tmp_path, output=tmp_path / "postgres.log", fsync=False)
     with taken_port() as taken:
