@@ -9,6 +9,7 @@ import zlib
 
 import numpy as np
 import pytest
+import tokenizers
 
 from worker.engine.fake import FakeEngine, FakeTroubles
 from worker.engine.options import EngineOptions
@@ -95,3 +96,20 @@ def test_a_paths_token_has_the_checksum_of_all_up_to_itself_as_its_probability()
     assert probabilities[0, :4] == pytest.approx(expected, rel=1e-6)
     assert probabilities[1, 0] == pytest.approx(zlib.crc32(b"plain") / 2**32, abs=1e-6)
     assert np.isnan(probabilities).tolist() == [[False] * 4 + [True], [False] * 2 + [True] * 3]
+
+
+def test_with_a_real_tokenizer_four_bytes_stand_for_each_id(tmp_path):
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1, "c": 700}, unk_token="a"))
+    words.save(str(tmp_path / "tokenizer.json"))
+    engine = fake(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    assert (engine.info.card.tokenizer, engine.info.card.vocab_size) == ("json", 701)
+    assert engine.info.tokenizer_json == (tmp_path / "tokenizer.json").read_bytes()
+    ids = np.array([1, 700, 0, 700], np.int32)
+    labels = np.array([[5, 6], [700, 1]], np.int32)
+    is_path = np.array([False, True])
+    scores = engine.score(Batch(ids, np.array([2, 2], np.int32), labels, np.zeros(2, np.int32), is_path))
+    probabilities = np.exp(scores.label_logprobs_BL.astype(np.float64))
+    first = zlib.crc32(ids[:2].tobytes()) / 2**32
+    path = [(1 + zlib.crc32(np.array(seen, np.int32).tobytes()) % 255) / 256 for seen in ([0, 700], [0, 700, 1])]
+    assert probabilities[0] == pytest.approx([first, 1 - first], abs=1e-6)
+    assert probabilities[1] == pytest.approx(path, abs=1e-6)
