@@ -65,13 +65,14 @@ class ChunkPayload(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class NewChunk:
-    """A chunk as it is cut, before the ledger knows it."""
+    """A chunk as it is cut, before the ledger knows it. ``num_bytes`` are those of its items, own queries included."""
 
     chunk_no: int
     first_index: int
     num_items: int
     num_tokens_estimate: int
     payload: ChunkPayload
+    num_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,8 @@ class Claim:
     attempts: int
     first_index: int
     num_items: int
+    num_tokens: int = 0  # by the estimate of whoever cut it
+    is_small: bool = False
 
 
 def encode_payload(payload: ChunkPayload) -> bytes:
@@ -133,7 +136,7 @@ def _chunk(chunk_no: int, first_index: int, items: list[NewItem], size: int, que
         errors=_unless_none([item.error for item in items]),
     )
     estimate = (size + query_bytes * len(items)) // TOKEN_BYTES + len(items)
-    return NewChunk(chunk_no, first_index, len(items), estimate, payload)
+    return NewChunk(chunk_no, first_index, len(items), estimate, payload, size)
 
 
 def _unless_none(column: list[T | None]) -> list[T | None] | None:

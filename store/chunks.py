@@ -25,7 +25,8 @@ _CLAIM = text("""
      WHERE job_id = :job_id AND chunk_no = :chunk_no
        AND (state = 'pending' OR (state = 'leased' AND lease_until < now()))
        AND EXISTS (SELECT FROM jobs WHERE id = :job_id AND state = 'running')  -- and not one that still arrives
-    RETURNING epoch, attempts, first_index, num_items
+    RETURNING epoch, attempts, first_index, num_items, num_tokens_estimate,
+              (SELECT is_small FROM jobs WHERE id = :job_id) AS is_small
 """)
 
 _LOAD = text("""
@@ -97,7 +98,9 @@ def claim(connection: Connection, key: ChunkKey, *, owner: str, lease_seconds: f
     """Lease the chunk to ``owner``. None where there is nothing to claim: done, dropped, leased, or unknown."""
     connection.execute(_START, {"job_id": key.job_id})
     row = connection.execute(_CLAIM, {**key._asdict(), "owner": owner, "lease_seconds": lease_seconds}).one_or_none()
-    return None if row is None else Claim(key, row.epoch, row.attempts, row.first_index, row.num_items)
+    if row is None:
+        return None
+    return Claim(key, row.epoch, row.attempts, row.first_index, row.num_items, row.num_tokens_estimate, row.is_small)
 
 
 def load(connection: Connection, key: ChunkKey) -> LoadedChunk | None:

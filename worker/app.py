@@ -21,7 +21,7 @@ from core.errors import NotReady
 from core.queues import SCORE_CHUNK, bulk_queue, small_queue
 from core.results import Evidence
 from core.settings import Settings
-from store import model_cards, notices, workers
+from store import model_cards, notices, rates, workers
 from store.database import Database
 from store.hints import celery_app
 from worker.batcher import Batcher
@@ -31,6 +31,7 @@ from worker.engine.process import EngineProcess
 from worker.engine.protocol import EngineInfo, EngineRefused
 from worker.heartbeat import Heartbeat, Pulse
 from worker.ledger import Ledger
+from worker.meter import Meter
 from worker.owner import new_owner
 from worker.patience import keep_trying
 from worker.score_chunk import Scorer, Stopping, Unable, run_chunk
@@ -90,7 +91,12 @@ class WorkerProcess:
         )
         self._batcher: Batcher | None = None  # made once the engine is ready
         self._ledger = Ledger(
-            self._database, self._info.owner, settings.lease_seconds, self._announce, stopping=stop.requested
+            self._database,
+            self._info.owner,
+            settings.lease_seconds,
+            self._announce,
+            stopping=stop.requested,
+            meter=Meter(on_first=self._report),
         )
         self._heartbeat = Heartbeat(
             self._pulse_database,
@@ -206,10 +212,15 @@ class WorkerProcess:
     def _announce(self, job_id: UUID) -> None:
         notices.announce(self._redis, job_id, prefix=self._settings.redis_prefix)
 
+    def _report(self) -> None:
+        """The scheduler sizes our window by the rate that has become known."""
+        self._heartbeat.wake()
+
     def _details(self) -> dict[str, Any]:
         """What ``/v1/workers`` shows of this process beside its row."""
         return {
             **({} if self._batcher is None else asdict(self._batcher.stats)),
+            **rates.to_details(self._ledger.meter.rate()),
             "is_engine_ready": self._engine.is_ready,
             "num_engine_restarts": self._engine.num_deaths,
         }

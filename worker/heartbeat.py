@@ -57,6 +57,10 @@ class Heartbeat:
     def say(self, state: workers.WorkerState) -> None:
         """Report this state from now on, and for the first time soon. Returns at once."""
         self._state = state
+        self.wake()
+
+    def wake(self) -> None:
+        """Report soon: there is news in the details. Returns at once."""
         self._woken.set()
 
     def stop(self) -> None:

@@ -15,6 +15,7 @@ from core.results import ChunkResults
 from store import chunks, jobs
 from store.database import Database
 from worker.leases import Leases
+from worker.meter import Meter
 from worker.patience import keep_trying, pauses
 
 log = structlog.get_logger()
@@ -30,6 +31,7 @@ class Ledger:
     announce: Callable[[UUID], None]
     leases: Leases = field(default_factory=Leases)
     stopping: Event = field(default_factory=Event)
+    meter: Meter = field(default_factory=Meter)
 
     def claim(self, key: ChunkKey) -> Claim | None:
         """The chunk, ours until the lease ends, or None: done, dropped, somebody else's, or never heard of.

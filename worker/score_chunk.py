@@ -61,6 +61,8 @@ def run_chunk(key: ChunkKey, ledger: Ledger, scorer: Scorer) -> None:
     if claim is None:
         log.debug("hint claims nothing", job_id=str(key.job_id), chunk_no=key.chunk_no)
         return
+    ledger.meter.begin(claim)
+    is_saved = False
     try:
         chunk = ledger.load(claim)
         is_saved = chunk is not None and ledger.save(claim, _results(claim, chunk, scorer))
@@ -70,6 +72,8 @@ def run_chunk(key: ChunkKey, ledger: Ledger, scorer: Scorer) -> None:
             raise Stopping from error
         _after_failure(claim, ledger)
         raise
+    finally:
+        ledger.meter.finish(claim, is_saved=is_saved)
     if is_saved:
         ledger.end(key.job_id)
     else:

@@ -151,6 +151,15 @@ def test_a_new_state_is_reported_soon(database, make_heartbeat, only_worker):
     wait_until(lambda: only_worker().info.state == "stopping", seconds=5)
 
 
+def test_news_in_the_details_is_reported_soon(database, make_heartbeat, only_worker):
+    with database.begin() as connection:
+        workers.register(connection, WorkerInfo("a", "host", 1, "fake", 4))
+    heartbeat = make_heartbeat(heartbeat_seconds=60, renew_seconds=60)
+    heartbeat.start()
+    heartbeat.wake()
+    wait_until(lambda: only_worker().details == {"num_batches": 7}, seconds=5)
+
+
 def test_the_thread_goes_on_after_postgres_was_away_and_after_a_bug(
     submit, make_ledger, make_heartbeat, monkeypatch, shorten, seconds_left
 ):

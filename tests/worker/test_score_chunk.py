@@ -66,6 +66,21 @@ def test_a_small_job_goes_to_the_batcher_as_small_and_a_large_one_as_bulk(submit
     assert batcher.asked == [(256, True), (257, False)]
 
 
+def test_bulk_chunks_that_are_saved_are_measured_and_small_or_failed_ones_are_not(submit, ledger, scorer, batcher):
+    (key,) = submit(["x"] * 256)
+    run_chunk(key, ledger, scorer)
+    assert ledger.meter.rate() is None
+    (key,) = submit(["four"] * 257)
+    batcher.before_scoring = lambda: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        run_chunk(key, ledger, scorer)
+    assert ledger.meter.rate() is None
+    batcher.before_scoring = lambda: None
+    run_chunk(key, ledger, scorer)
+    rate = ledger.meter.rate()
+    assert rate.tokens_per_second / rate.chunks_per_second == pytest.approx(257 * 2), "a token is four bytes, and one"
+
+
 def test_a_second_hint_for_a_chunk_claims_nothing(submit, ledger, scorer, batcher):
     (key,) = submit(["x"])
     run_chunk(key, ledger, scorer)
