@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Beat = Annotated[float, Field(gt=0, le=10)]  # what must beat faster than Postgres or the scheduler lose patience
 Count = Annotated[int, Field(ge=1)]
+Limit = Annotated[int, Field(ge=0)]  # 0: none
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
@@ -73,6 +74,7 @@ class Settings(BaseSettings):
     heartbeat_seconds: Beat = Field(5, description="How often a worker says that it lives.")
 
     # the scheduler
+    window_seconds: Seconds = Field(10, description="How long the bulk chunks hinted to one worker last it.")
     hint_ttl_seconds: Seconds = Field(60, description="A hint that led to no claim for this long counts as lost.")
     busy_poll_seconds: Beat = Field(0.05, description="The scheduler's beat while bulk chunks wait.")
     idle_poll_seconds: Beat = Field(5, description="The scheduler's beat while nothing waits (NOTIFY wakes it).")
@@ -97,6 +99,22 @@ class Settings(BaseSettings):
     answer_timeout_seconds: Seconds = Field(
         60, description="How long `/generative_scoring` waits for its scores before it cancels the job."
     )
+
+    # what may be queued, by the front end's measure
+    max_queued_tokens_per_client: Limit = Field(
+        10_000_000_000, description="Estimated tokens a client may have queued."
+    )
+    max_queued_tokens_total: Limit = Field(40_000_000_000, description="Estimated tokens all clients may have queued.")
+    max_queued_bytes_per_client: Limit = Field(64 << 30, description="Bytes of items that a client may have queued.")
+    max_queued_bytes_total: Limit = Field(256 << 30, description="Bytes of items that all clients may have queued.")
+    max_redis_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.9, description="Above this share of Redis' maxmemory, where it has one, no job is taken."
+    )
+    max_database_bytes: Limit = Field(0, description="At this size of the database no job is taken; 0: no limit.")
+    min_free_disk_bytes: Limit = Field(
+        1 << 30, description="With less free on the disk of `ledger_dir`, no job is taken; 0: no limit."
+    )
+    ledger_dir: str = Field("", description="A local folder on the disk that holds Postgres' files; empty: elsewhere.")
 
     # webhooks
     webhook_timeout_seconds: Seconds = Field(15, description="How long a receiver may take to answer.")

@@ -32,10 +32,10 @@ class Created:
 
 _INSERT_JOB = text(f"""
     WITH j AS (
-        INSERT INTO jobs (client_id, state, model, parameters, template_version, num_items, is_small, metadata,
-                          warnings, webhook_url, expires_at)
-        VALUES (:client_id, 'queued', :model, CAST(:parameters AS jsonb), :template_version, :num_items, :is_small,
-                CAST(:metadata AS jsonb), CAST(:warnings AS jsonb), :webhook_url,
+        INSERT INTO jobs (client_id, state, model, parameters, template_version, num_items, num_tokens_estimate,
+                          num_bytes, is_small, metadata, warnings, webhook_url, expires_at)
+        VALUES (:client_id, 'queued', :model, CAST(:parameters AS jsonb), :template_version, :num_items, :num_tokens,
+                :num_bytes, :is_small, CAST(:metadata AS jsonb), CAST(:warnings AS jsonb), :webhook_url,
                 now() + make_interval(secs => :expires_in_seconds))
         RETURNING *)
     SELECT {rows.JOB_COLUMNS},
@@ -77,6 +77,8 @@ def create(connection: Connection, new: NewJob, chunks: Iterable[NewChunk], *, s
                 "parameters": rows.to_json(new.parameters),
                 "template_version": new.template_version,
                 "num_items": num_items,
+                "num_tokens": sum(chunk.num_tokens_estimate for chunk in chunks),
+                "num_bytes": sum(chunk.num_bytes for chunk in chunks),
                 "is_small": num_items <= SMALL_JOB_ITEMS,
                 "metadata": rows.to_json(new.metadata),
                 "warnings": rows.to_json(new.warnings),

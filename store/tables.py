@@ -116,6 +116,8 @@ jobs = Table(
     Column("parameters", JSONB, nullable=False),
     Column("template_version", Text, nullable=False),
     Column("num_items", BigInteger, nullable=False),
+    Column("num_tokens_estimate", BigInteger, nullable=False, server_default=text("0")),
+    Column("num_bytes", BigInteger, nullable=False, server_default=text("0")),
     Column("is_small", Boolean, nullable=False),
     Column("metadata", JSONB, nullable=False, server_default=text("'{}'")),
     Column("warnings", JSONB, nullable=False, server_default=text("'[]'")),

@@ -33,7 +33,9 @@ _BEGIN = text(f"""
 """)  # noqa: S608 - its parts are constants of ours
 
 _GROW = text("""
-    UPDATE jobs SET num_items = num_items + :num_items, touched_at = now() WHERE id = :job_id AND state = 'receiving'
+    UPDATE jobs SET num_items = num_items + :num_items, num_tokens_estimate = num_tokens_estimate + :num_tokens,
+                    num_bytes = num_bytes + :num_bytes, touched_at = now()
+     WHERE id = :job_id AND state = 'receiving'
 """)
 
 _QUEUE = text(f"""
@@ -80,7 +82,15 @@ def append(database: Database, job_id: UUID, chunks: Sequence[NewChunk]) -> None
 
 def add(connection: Connection, job_id: UUID, chunks: Sequence[NewChunk]) -> None:
     """Add chunks that have arrived. Raises Refused where the job has ended meanwhile: cancelled, or taken for silent."""
-    grown = connection.execute(_GROW, {"job_id": job_id, "num_items": sum(chunk.num_items for chunk in chunks)})
+    grown = connection.execute(
+        _GROW,
+        {
+            "job_id": job_id,
+            "num_items": sum(chunk.num_items for chunk in chunks),
+            "num_tokens": sum(chunk.num_tokens_estimate for chunk in chunks),
+            "num_bytes": sum(chunk.num_bytes for chunk in chunks),
+        },
+    )
     if not grown.rowcount:
         raise Refused("upload_ended", "the job ended while its body was arriving", status=409)
     insert_chunks(connection, job_id, chunks, is_hinted=False)
