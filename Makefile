@@ -1,6 +1,6 @@
 # `make` or `make help` lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format bench faults gpu
+.PHONY: help install demo test check format bench faults chaos gpu
 SHELL := /bin/sh
 
 PYTHON ?= python3
@@ -24,8 +24,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## from nothing: Postgres, Valkey, a real model, a real job, its ranking
 	$(BIN)/rankmill demo
 
-test: $(STAMP) ## every test but the `gpu` and `faults` ones, on real Postgres and Valkey
-	$(BIN)/pytest -m "not gpu and not faults"
+test: $(STAMP) ## every test but the `gpu`, `faults` and `chaos` ones, on real Postgres and Valkey
+	$(BIN)/pytest -m "not gpu and not faults and not chaos"
 
 check: $(STAMP) ## format, lint, types, import contracts, migrations against tables, documents
 	$(BIN)/ruff format --check
@@ -46,6 +46,9 @@ bench: $(STAMP) ## the benchmarks that need nothing but this machine, each as a 
 
 faults: $(STAMP) ## kill real processes for minutes and look for anything lost or done twice
 	$(BIN)/pytest -m faults
+
+chaos: $(STAMP) ## thousands of random schedules over the ledger
+	$(BIN)/pytest -m chaos
 
 gpu: $(STAMP) ## the tests that need a CUDA device
 	$(BIN)/pytest -m gpu
