@@ -11,6 +11,7 @@ from celery import Celery
 from core.chunks import ChunkKey
 from core.queues import bulk_queue, small_queue
 from core.turns import Turns, spread, take_turns
+from core.windows import most_chunks, window_size
 from store import hints, windows
 from store.leader import Leader
 
@@ -20,9 +21,10 @@ log = structlog.get_logger()
 class Hinting:
     """Remembers, for each model, whose turn it is. Losing that memory costs one unfair turn."""
 
-    def __init__(self, app: Celery, *, bulk_window: int, small_lane_per_client: int) -> None:
+    def __init__(self, app: Celery, *, bulk_window: int, window_seconds: float, small_lane_per_client: int) -> None:
         self._app = app
         self._bulk_window = bulk_window
+        self._window_seconds = window_seconds
         self._small_lane_per_client = small_lane_per_client
         self._turns: dict[str, Turns] = defaultdict(Turns)
 
@@ -54,8 +56,9 @@ class Hinting:
     def _free_slots(self, found: list[windows.Window]) -> dict[str, dict[str, int]]:
         free: dict[str, dict[str, int]] = defaultdict(dict)
         for window in found:
-            most = max(1, min(self._bulk_window, window.threads - 1))
-            free[window.model][window.owner] = max(0, most - window.num_taken)
+            most = most_chunks(bulk_window=self._bulk_window, threads=window.threads)
+            size = window_size(window.rate, window_seconds=self._window_seconds, most=most)
+            free[window.model][window.owner] = max(0, size - window.num_taken)
         return free
 
     def _publish(self, queues: Mapping[str, list[ChunkKey]]) -> None:

@@ -30,7 +30,12 @@ def run(settings: Settings) -> None:
     database = Database(settings.database_url, pool_size=1, name="rankmill scheduler")
     app = celery_app(settings.redis_url, settings.redis_prefix)
     client = redis.Redis.from_url(settings.redis_url, socket_timeout=2, socket_connect_timeout=2)
-    hinting = Hinting(app, bulk_window=settings.bulk_window, small_lane_per_client=settings.small_lane_per_client)
+    hinting = Hinting(
+        app,
+        bulk_window=settings.bulk_window,
+        window_seconds=settings.window_seconds,
+        small_lane_per_client=settings.small_lane_per_client,
+    )
     sweeping = Sweeping(
         app,
         client,

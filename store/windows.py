@@ -10,22 +10,25 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from core.chunks import ChunkKey
+from core.rates import Rate
 from core.turns import Backlog, WaitingChunk
+from store import rates
 from store.workers import ALIVE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A ready worker: how many bulk chunks are hinted to it or leased by it."""
+    """A ready worker: how many bulk chunks are hinted to it or leased by it, and how fast it is where it knows."""
 
     owner: str
     model: str
     threads: int
     num_taken: int
+    rate: Rate | None
 
 
 _WINDOWS = text("""
-    SELECT w.owner, w.model, w.threads,
+    SELECT w.owner, w.model, w.threads, w.details,
            (SELECT count(*) FROM chunks c WHERE c.hinted_to = w.owner AND c.hinted_at IS NOT NULL
                AND c.state IN ('pending', 'leased')) AS num_taken
       FROM workers w WHERE w.state = 'ready' AND w.heartbeat_at > now() - make_interval(secs => :alive)
@@ -77,7 +80,7 @@ _MARK = text("""
 def windows(connection: Connection) -> list[Window]:
     """Every worker that would score now."""
     found = connection.execute(_WINDOWS, {"alive": ALIVE_SECONDS})
-    return [Window(row.owner, row.model, row.threads, row.num_taken) for row in found]
+    return [Window(row.owner, row.model, row.threads, row.num_taken, rates.of_details(row.details)) for row in found]
 
 
 def waiting_models(connection: Connection) -> set[str]:

@@ -11,7 +11,7 @@ from core.chunks import NewItem, cut
 from core.jobs import JobParameters, NewJob
 from scheduler.hinting import Hinting
 from scheduler.sweeping import Sweeping
-from store import jobs, workers
+from store import jobs, rates, workers
 from store.clients import DEFAULT_CLIENT_ID
 from store.database import Database
 from store.hints import celery_app
@@ -43,7 +43,7 @@ def leader(database_url):
 
 @pytest.fixture
 def hinting(app):
-    return Hinting(app, bulk_window=4, small_lane_per_client=3)
+    return Hinting(app, bulk_window=4, window_seconds=10, small_lane_per_client=3)
 
 
 @pytest.fixture
@@ -80,9 +80,9 @@ def create(database):
 def worker(database):
     """A ready worker, as the ledger sees it."""
 
-    def worker(owner, *, model="fake", threads=16):
+    def worker(owner, *, model="fake", threads=16, rate=None):
         with database.begin() as connection:
             workers.register(connection, workers.WorkerInfo(owner, "host", 1, model, threads))
-            workers.heartbeat(connection, owner, state="ready", details={})
+            workers.heartbeat(connection, owner, state="ready", details=rates.to_details(rate))
 
     return worker

@@ -9,7 +9,10 @@ from sqlalchemy import text
 
 from core.chunks import ChunkKey
 from core.queues import bulk_queue, small_queue
-from store import chunks
+from core.rates import Rate
+from scheduler.hinting import Hinting
+from store import chunks, rates, workers
+from store.hints import celery_app
 
 
 def hinted_to(database):
@@ -37,6 +40,30 @@ def test_each_worker_gets_its_window_and_no_more(database, leader, hinting, crea
     assert hinted_to(database) == {"w1": 4, "w2": 4}
     assert hinting.fill(leader) is True
     assert len(queued(bulk_queue("w1"))) == 4, "a full window gets nothing"
+
+
+def test_a_slow_worker_holds_few_chunks_a_fast_one_its_window_and_a_new_one_a_few(
+    database, leader, app, create, worker
+):
+    hinting = Hinting(app, bulk_window=12, window_seconds=10, small_lane_per_client=3)
+    worker("slow", rate=Rate(500.0, 1 / 30, 60.0))
+    worker("middle", rate=Rate(8_000.0, 0.55, 10.0))
+    worker("fast", rate=Rate(450_000.0, 3.0, 4.0))
+    worker("new")
+    create(300)
+    hinting.fill(leader)
+    assert hinted_to(database) == {"slow": 2, "middle": 6, "fast": 12, "new": 4}
+
+
+def test_a_worker_that_slows_down_keeps_what_it_has_and_gets_no_more(database, leader, app, create, worker):
+    hinting = Hinting(app, bulk_window=12, window_seconds=10, small_lane_per_client=3)
+    worker("w1", rate=Rate(450_000.0, 3.0, 4.0))
+    create(300)
+    hinting.fill(leader)
+    with database.begin() as connection:
+        workers.heartbeat(connection, "w1", state="ready", details=rates.to_details(Rate(500.0, 1 / 30, 60.0)))
+    hinting.fill(leader)
+    assert hinted_to(database) == {"w1": 12}
 
 
 def test_a_window_is_refilled_as_chunks_are_done_and_a_lease_still_fills_it(database, leader, hinting, create, worker):
@@ -110,12 +137,9 @@ def test_a_thread_is_left_for_small_jobs_however_few_threads_there_are(database,
 
 
 def test_nothing_is_hinted_twice_and_redis_away_loses_only_time(database, leader, create, worker, sweeping):
-    from scheduler.hinting import Hinting
-    from store.hints import celery_app
-
     worker("w1")
     create(300)
-    away = Hinting(celery_app("redis://127.0.0.1:1/0", "x:"), bulk_window=4, small_lane_per_client=3)
+    away = Hinting(celery_app("redis://127.0.0.1:1/0", "x:"), bulk_window=4, window_seconds=10, small_lane_per_client=3)
     away.fill(leader)
     assert hinted_to(database) == {"w1": 4}, "marked before they were to leave"
     with database.begin() as connection:
