@@ -16,6 +16,7 @@ from core.errors import Broken
 from core.jobs import JobParameters
 from core.results import ChunkResults
 from store import payloads, rows
+from store.number_arrays import Integers, Reals
 
 _START = text("UPDATE jobs SET state = 'running', started_at = now() WHERE id = :job_id AND state = 'queued'")
 
@@ -135,15 +136,15 @@ def save(connection: Connection, claim: Claim, results: ChunkResults, *, owner: 
             **claim.key._asdict(),
             "epoch": claim.epoch,
             "owner": owner,
-            "label_logprobs": results.label_logprobs,
-            "label_offsets": results.label_offsets,
-            "prompt_tokens": results.prompt_tokens,
-            "cached_tokens": results.cached_tokens,
-            "tokens_dropped": results.tokens_dropped,
+            "label_logprobs": Reals(results.label_logprobs),
+            "label_offsets": _integers(results.label_offsets),
+            "prompt_tokens": Integers(results.prompt_tokens),
+            "cached_tokens": _integers(results.cached_tokens),
+            "tokens_dropped": _integers(results.tokens_dropped),
             "errors": results.errors,
             "item_ids": results.item_ids,
             "item_indexes": results.item_indexes,
-            "query_nos": results.query_nos,
+            "query_nos": _integers(results.query_nos),
             "num_failed": results.num_failed,
             "prompt_tokens_total": sum(results.prompt_tokens),
             "cached_tokens_total": sum(results.cached_tokens or ()),
@@ -155,6 +156,10 @@ def save(connection: Connection, claim: Claim, results: ChunkResults, *, owner: 
         },
     ).one_or_none()
     return saved is not None
+
+
+def _integers(values: list[int] | None) -> Integers | None:
+    return None if values is None else Integers(values)
 
 
 def _columns(claims: Sequence[Claim]) -> dict[str, list[object]]:

@@ -4,20 +4,22 @@ What a model's authors tokenise as one text is one text here: query and item are
 template's special tokens are read as such; the text in its slots never is.
 """
 
-# ruff: noqa: N806 - arrays carry their shape in the name; T = tokens
+# ruff: noqa: N806 - arrays carry their shape in the name; B = prompts, T = tokens
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from core.templates import Piece, Slot, Template, fill, sections
-from store.tokenizer import Ids, Tokenizer
+from core.templates import Piece, Slot, Template, sections
+from store.ragged import Ids, Ragged
+from store.tokenizer import Tokenizer
 
 Part = Ids | list[Piece]
+Column = Sequence[str]
 """Ids that are always the same, or a section whose slots are filled and which is then tokenised as one text."""
 
 
@@ -28,10 +30,6 @@ class Values:
     query: str
     item: str
     instruction: str
-
-    def by_slot(self) -> dict[str, str]:
-        """As ``core.templates.fill`` wants them."""
-        return {"query": self.query, "item": self.item, "instruction": self.instruction}
 
 
 class Prompter:
@@ -44,8 +42,20 @@ class Prompter:
 
     def prompts(self, values: Sequence[Values]) -> list[Ids]:
         """The token ids of each prompt."""
-        columns = [self._column(part, values) for part in self._parts]
-        return [np.concatenate(pieces) for pieces in zip(*columns, strict=True)]
+        columns = ([each.query for each in values], [each.item for each in values])
+        return self.flat(*columns, [each.instruction for each in values]).rows()
+
+    def flat(self, queries: Column, items: Column, instructions: Column) -> Ragged:
+        """The token ids of all prompts, end to end: of each query with its item and its instruction."""
+        slots = {"query": queries, "item": items, "instruction": instructions}
+        if len(self._parts) == 1 and not isinstance(self._parts[0], np.ndarray):
+            return self._column(self._parts[0], slots)
+        columns = [
+            [part] * len(items) if isinstance(part, np.ndarray) else self._column(part, slots).rows()
+            for part in self._parts
+        ]
+        pieces = Ragged.of([piece for prompt in zip(*columns, strict=True) for piece in prompt])
+        return Ragged(pieces.ids_T, pieces.lengths_B.reshape(len(items), len(columns)).sum(axis=1, dtype=np.int32))
 
     def cut(self, values: Values, *, max_tokens: int) -> tuple[Ids, int] | None:
         """The prompt with the longest head of its item that fits, and the tokens dropped; None where nothing fits.
@@ -96,14 +106,17 @@ class Prompter:
             return section
         return np.array(self._tokenizer.encode_control("".join(words)), np.int32)
 
-    def _column(self, part: Part, values: Sequence[Values]) -> list[Ids]:
-        """What the part is in each prompt; equal texts are tokenised once."""
-        if isinstance(part, np.ndarray):
-            return [part] * len(values)
-        texts = [fill(part, each.by_slot()) for each in values]
-        distinct = list(dict.fromkeys(texts))
-        ids = dict(zip(distinct, self._tokenizer.encode_texts(distinct), strict=True))
-        return [ids[text] for text in texts]
+    def _column(self, section: list[Piece], slots: Mapping[str, Column]) -> Ragged:
+        """What the section is in each prompt; equal texts are tokenised once."""
+        num_prompts = len(slots["item"])
+        columns = [[piece] * num_prompts if isinstance(piece, str) else slots[piece.name] for piece in section]
+        texts = list(map("".join, zip(*columns, strict=True)))
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        distinct = self._tokenizer.encode_flat(list(places))
+        if len(places) == num_prompts:
+            return distinct
+        rows = distinct.rows()
+        return Ragged.of([rows[places[text]] for text in texts])
 
 
 def _whole(ends: Sequence[int], num_kept: int) -> int:

@@ -4,7 +4,7 @@ Two readings, never mixed up: *text* (whatever a user wrote, and a template's wo
 else, and *control* (a template's own words) may hold special tokens.
 """
 
-# ruff: noqa: N806 - arrays carry their shape in the name; T = tokens
+# ruff: noqa: N806 - arrays carry their shape in the name; B = texts, T = tokens
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from typing import Protocol
 
 import fastokens
 import numpy as np
-import numpy.typing as npt
 import tokenizers
 
 from core.errors import Broken
 from core.model_cards import ModelCard
-
-Ids = npt.NDArray[np.int32]
+from store.ragged import Ids, Ragged
 
 
 class Tokenizer(Protocol):
@@ -41,6 +39,9 @@ class Tokenizer(Protocol):
     def encode_texts(self, texts: list[str]) -> list[Ids]:
         """Each text's ids, as characters: a special token's name inside it is no special token."""
 
+    def encode_flat(self, texts: list[str]) -> Ragged:
+        """The same, end to end."""
+
     def encode_control(self, text: str) -> list[int]:
         """The ids of a template's own words, special tokens read as such."""
 
@@ -59,7 +60,13 @@ class ByteTokenizer:
 
     def encode_texts(self, texts: list[str]) -> list[Ids]:
         """Each text's bytes."""
-        return [np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in texts]
+        return self.encode_flat(texts).rows()
+
+    def encode_flat(self, texts: list[str]) -> Ragged:
+        """The bytes of all texts."""
+        encoded = [text.encode() for text in texts]
+        lengths_B = np.fromiter(map(len, encoded), np.int32, len(encoded))
+        return Ragged(np.frombuffer(b"".join(encoded), np.uint8).astype(np.int32), lengths_B)
 
     def encode_control(self, text: str) -> list[int]:
         """The text's bytes: there are no special tokens."""
@@ -86,12 +93,16 @@ class JsonTokenizer:
         self.unknown = _unknown(whole["model"], self._text)
 
     def encode_texts(self, texts: list[str]) -> list[Ids]:
+        """Each text's ids."""
+        return self.encode_flat(texts).rows()
+
+    def encode_flat(self, texts: list[str]) -> Ragged:
         """The texts, all at once; the GIL is free meanwhile."""
-        if self._fast is None:
-            return [np.array(each.ids, np.int32) for each in self._text.encode_batch_fast(texts)]
+        if self._fast is None or not texts:
+            return Ragged.of([np.array(each.ids, np.int32) for each in self._text.encode_batch_fast(texts)])
         flat, offsets = self._fast.encode_batch_flat(texts)
-        ids_T = np.frombuffer(flat, np.uint32).astype(np.int32)
-        return np.split(ids_T, np.frombuffer(offsets, np.uint64)[1:-1].astype(np.intp)) if texts else []
+        lengths_B = np.diff(np.frombuffer(offsets, np.uint64)).astype(np.int32)
+        return Ragged(np.frombuffer(flat, np.uint32).astype(np.int32), lengths_B)
 
     def encode_control(self, text: str) -> list[int]:
         """The template's words, nothing put around them."""

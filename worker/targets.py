@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from core.chunks import Content
 from core.jobs import JobParameters
 from core.templates import fill, sections_of_target
-from store.tokenizer import Ids, Tokenizer
-from worker.asks import Ask
+from store.ragged import Ids
+from store.tokenizer import Tokenizer
 
 
 class Targets:
@@ -26,11 +27,10 @@ class Targets:
         """How many targets each item has."""
         return 1 if self._fixed is None else len(self._fixed)
 
-    def of(self, ask: Ask) -> list[Ids]:
-        """The targets to be scored after this prompt, in order."""
+    def of(self, query: Content | None) -> list[Ids]:
+        """The targets to be scored after a prompt with this query, in order."""
         if self._fixed is not None:
             return self._fixed
-        query = ask.query
         assert isinstance(query, str), "a template's own target is made of a query that is text"
         if query not in self._by_query:
             assert self._template.target is not None, "a job without targets has a template with one"

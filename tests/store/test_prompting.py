@@ -143,9 +143,9 @@ def test_equal_parts_are_tokenised_once(qwen3):
         bos, control_tokens = qwen3.bos, qwen3.control_tokens
         seen = 0
 
-        def encode_texts(self, texts):
+        def encode_flat(self, texts):
             self.seen += len(texts)
-            return qwen3.encode_texts(texts)
+            return qwen3.encode_flat(texts)
 
         encode_control = staticmethod(qwen3.encode_control)
 
