@@ -1,4 +1,4 @@
-"""Entity tags: a job's representation changes with the job, and with the rate that its progress shows."""
+"""Entity tags: a job's representation changes with the job, and with the rate and the end that its progress shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from store.jobs import to_version
 
 def etag(job: Job, now: datetime) -> str:
     """The strong tag of the job as it is answered at ``now``."""
-    return f'"{to_version(job)}-{to_progress(job, now).items_per_second or 0:g}"'
+    progress = to_progress(job, now)
+    return f'"{to_version(job)}-{progress.items_per_second or 0:g}-{progress.eta_seconds}"'
 
 
 def is_known(tag: str, if_none_match: str) -> bool:

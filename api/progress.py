@@ -12,6 +12,8 @@ from core.jobs import Job
 class Progress(Struct, frozen=True):
     """``items_per_second`` is the mean since the job started, to two digits.
 
+    ``eta_seconds`` is, of an open job, how long the workers need for it and for what they score beside and before it, by
+    the rate that they measured and the share of each client. Where they know none, it follows from the job's own rate.
     ``queue_position`` is, of a queued job, how many open jobs of its model were there first: those that share the
     workers with it, by turns, and not all of them before it.
     """
@@ -29,8 +31,13 @@ def to_progress(job: Job, now: datetime) -> Progress:
     rate = _items_per_second(job, now)
     if job.finished_at is not None:
         return Progress(fraction, rate, 0.0)
-    eta_seconds = None if rate is None else round(counts.pending / rate, 1)
-    return Progress(fraction, rate, eta_seconds, job.num_ahead)
+    return Progress(fraction, rate, _eta_seconds(job, rate), job.num_ahead)
+
+
+def _eta_seconds(job: Job, items_per_second: float | None) -> float | None:
+    if job.eta_seconds is not None:
+        return job.eta_seconds
+    return None if items_per_second is None else round(job.counts.pending / items_per_second, 1)
 
 
 def _items_per_second(job: Job, now: datetime) -> float | None:

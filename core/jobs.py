@@ -94,4 +94,7 @@ class Job:
     started_at: datetime | None
     finished_at: datetime | None
     expires_at: datetime | None
+    eta_seconds: float | None = (
+        None  # by the rate that the workers measured and the shares of all clients; None: not known
+    )
     num_ahead: int | None = None  # open jobs of the same model that were there first, up to 1,000; while it is queued

@@ -47,6 +47,14 @@ def test_a_running_jobs_rate_is_its_mean_and_says_when_it_may_end():
     assert (progress.fraction, progress.items_per_second, progress.eta_seconds) == (0.4, 5.0, 12.0)
 
 
+def test_what_the_workers_rate_says_comes_before_the_jobs_own_rate():
+    assert to_progress(replace(JOB, eta_seconds=77.0), T0 + timedelta(seconds=8)).eta_seconds == 77.0
+    queued = replace(JOB, state=JobState.QUEUED, started_at=None, eta_seconds=77.0)
+    assert to_progress(queued, T0).eta_seconds == 77.0
+    ended = replace(JOB, state=JobState.COMPLETED, finished_at=T0 + timedelta(seconds=4), eta_seconds=77.0)
+    assert to_progress(ended, T0).eta_seconds == 0.0
+
+
 def test_what_is_not_known_is_none():
     queued = replace(JOB, state=JobState.QUEUED, started_at=None, counts=Counts(2, 2, 0, 0, 0))
     progress = to_progress(queued, T0)
@@ -89,12 +97,13 @@ def test_no_number_of_a_job_is_anything_but_json(pending, succeeded, failed, sec
 def test_equal_tags_mean_equal_representations():
     moments = [T0 + timedelta(milliseconds=250 * step) for step in range(1, 200)]
     jobs = [JOB, replace(JOB, counts=Counts(100, 59, 31, 10, 0)), replace(JOB, state=JobState.QUEUED, started_at=None)]
+    jobs += [replace(JOB, eta_seconds=seconds) for seconds in (0.0, 12.0, 13.0)]
     seen = {}
     for job in jobs:
         for now in moments:
             body = msgspec.json.encode(job_answer(job, now))
             assert seen.setdefault(etag(job, now), body) == body
-    assert 3 <= len(seen) < len(moments)
+    assert len(jobs) <= len(seen) < len(moments) * len(jobs) / 2
 
 
 def test_a_tag_is_known_in_a_list_and_in_its_weak_form():
