@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from core.jobs import Counts, Usage
+from core.results import ItemResult
 from core.states import TERMINAL_JOB_STATES, JobState
 
 
@@ -42,6 +43,20 @@ class Job(Struct, frozen=True, kw_only=True):
     def is_ended(self) -> bool:
         """Whether nothing about it will change any more."""
         return self.status in TERMINAL_JOB_STATES
+
+
+class EndedJob(Job, frozen=True, kw_only=True):
+    """A job that was waited for: with its first results where it ended in time, else like any other."""
+
+    results: list[ItemResult] | None = None
+    next_cursor: str | None = None
+
+
+class ResultPage(Struct, frozen=True):
+    """Some results. ``next_cursor`` leads on; None: these were the last."""
+
+    items: list[ItemResult]
+    next_cursor: str | None = None
 
 
 class JobPage(Struct, frozen=True):
@@ -90,3 +105,4 @@ class Problem(Struct, frozen=True):
     field_at_fault: str | None = field(default=None, name="field")
     line: int | None = None
     item: int | None = None
+    errors: list[dict[str, Any]] = []

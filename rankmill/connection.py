@@ -1,0 +1,47 @@
+"""What both clients do with httpx: addresses, timeouts, and what it means when no answer comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from core.errors import NotReady, Refused
+from rankmill.steps import Ask, Away
+
+UPLOAD_TIMEOUT_SECONDS = 600.0  # a server that is busy with what came reads on when it can
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+
+
+def checked(url: str) -> str:
+    """The address of a server. Raises Refused where it can't be one."""
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError, TypeError) as error:
+        raise Refused("invalid_url", f"{url!r} is not the address of a server: {error}") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise Refused("invalid_url", f"{url!r} is not the address of a server: it begins with http:// or https://")
+    return url.rstrip("/")
+
+
+def arguments(ask: Ask) -> dict[str, Any]:
+    """The request as httpx takes it."""
+    return {
+        "method": ask.method,
+        "url": ask.path,
+        "params": ask.parameters,
+        "headers": ask.headers,
+        "content": ask.content,
+    }
+
+
+def upload_timeout(timeout_seconds: float) -> httpx.Timeout:
+    """Connecting is quick; the rest takes its time."""
+    return httpx.Timeout(max(timeout_seconds, UPLOAD_TIMEOUT_SECONDS), connect=timeout_seconds)
+
+
+def away(error: httpx.TransportError, url: str) -> Away:
+    """No answer, and why."""
+    not_ready = NotReady(f"can't reach {url} ({error or type(error).__name__})")
+    not_ready.__cause__ = error
+    return Away(not_ready, is_unsent=isinstance(error, _UNSENT))
