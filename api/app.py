@@ -22,6 +22,7 @@ from api import (
     workers,
 )
 from api.answers import EndedJobAnswer, JobAnswer, JobPage, ResultPage
+from api.dry_runs import DryRunAnswer
 from api.generative_requests import GenerativeScoringRequest
 from api.requests import JobRequest
 from api.watched_jobs import WatchedJobs
@@ -34,6 +35,7 @@ DOCUMENTED = (
     JobRequest,
     JobAnswer,
     EndedJobAnswer,
+    DryRunAnswer,
     JobPage,
     ResultPage,
     models.ModelList,

@@ -40,6 +40,13 @@ JOBS: dict[str, dict[str, Any]] = {
     "item_alone": {"summary": "No query: the item alone is the prompt", "value": {"items": ["The answer is"]}},
 }
 
+DRY_RUNS: dict[str, dict[str, Any]] = {
+    "dry_run": {
+        "summary": "What a job would be, and when it would be done",
+        "value": {"query": "Is this message spam? ", "items": ["You have won a prize.", "Hello."], "dry_run": True},
+    }
+}
+
 GENERATIVE_SCORING: dict[str, dict[str, Any]] = {
     "texts": {
         "summary": "A question, and texts that complete it",

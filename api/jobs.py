@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from api import answers, bodies, cursors, openapi, waiting
 from api.caller import ClientId
 from api.cancel import cancel
+from api.dry_runs import DryRunAnswer
 from api.etags import etag, is_known
 from api.includes import INCLUDE, Include
 from api.ingest.receive import receive
@@ -48,12 +49,17 @@ class SubmitQuery(BaseModel):
 async def create_job(
     request: Request, process: InProcess, client_id: ClientId, query: Annotated[SubmitQuery, Query()]
 ) -> Response:
-    """Commits the job, then answers 202; with ``Prefer: wait=N``, 200 and its results if it ends in time."""
+    """Commits the job, then answers 202; with ``Prefer: wait=N``, 200 and its results if it ends in time.
+
+    A dry run is answered 200 at once, with what the job would be.
+    """
     if bodies.is_ndjson(request):
-        job = await receive(process, request, client_id)
+        job: Job | DryRunAnswer = await receive(process, request, client_id)
     else:
         body = await bodies.read(request, max_bytes=process.settings.max_body_bytes)
         job = await run_in_threadpool(submit, process, client_id, body)
+    if isinstance(job, DryRunAnswer):
+        return answers.respond(job)
     seconds = wait_seconds(",".join(request.headers.getlist("prefer")))
     if not seconds:
         return _accepted(job, {})
@@ -68,7 +74,7 @@ def list_jobs(process: InProcess, client_id: ClientId, query: Annotated[JobsQuer
     before = cursors.jobs_before(query.cursor)
     with process.database.begin() as connection:
         page = jobs.list_page(connection, client_id, limit=query.limit + 1, before=before)
-    shown, now = page[: query.limit], datetime.now(UTC)
+    shown, now = process.forecasts.of_all(page[: query.limit]), datetime.now(UTC)
     next_cursor = cursors.jobs_cursor(shown[-1].id) if len(page) > len(shown) else None
     return answers.respond(answers.JobPage([answers.job_answer(job, now) for job in shown], next_cursor))
 
@@ -80,6 +86,7 @@ def get_job(
     """The job as it is now; 304 for a client that has it already."""
     with process.database.begin() as connection:
         job = found(jobs.get(connection, job_id, client_id=client_id))
+    job = process.forecasts.of(job)
     now = datetime.now(UTC)
     headers = {"ETag": etag(job, now), "Cache-Control": "no-cache"}
     if is_known(headers["ETag"], if_none_match):

@@ -35,7 +35,8 @@ def _headers(*names: str) -> dict[str, Any]:
 
 def _problems(**codes: str) -> dict[int | str, dict[str, Any]]:
     """Problems by status, as ``_404="job_not_found"``; 500 and 503 can always happen."""
-    codes |= {"_500": "`internal_error`", "_503": "`not_ready`: Postgres is away, or no model is served yet"}
+    not_ready = "`not_ready`: Postgres is away, or no model is served yet"
+    codes |= {"_500": "`internal_error`", "_503": "; ".join(filter(None, [not_ready, codes.get("_503")]))}
     return {
         int(status[1:]): {"description": description, "content": {PROBLEM_JSON: _schema("Problem")}}
         for status, description in codes.items()
@@ -43,14 +44,23 @@ def _problems(**codes: str) -> dict[int | str, dict[str, Any]]:
 
 
 _NO_JOB = "`job_not_found`"
+_BACKLOG = "`backlog_full`: more is queued of this client's than may be; `Retry-After`"
+_FULL = "`total_backlog_full`, `redis_full`, `database_full`, `disk_full`: nothing is taken for now; `Retry-After`"
 _PARAMETER = "`out_of_range`, `wrong_type`, `invalid_value`, `unknown_parameter`: of the query string"
 _CURSOR = "`invalid_cursor`"
+
+_ENDED_OR_COUNTED = _answer(
+    "It ended while the client waited; or what a dry run counted.", "EndedJobAnswer", "Location", "Preference-Applied"
+)
+_ENDED_OR_COUNTED["content"][JSON] = {
+    "schema": {"anyOf": [_schema(name)["schema"] for name in ("EndedJobAnswer", "DryRunAnswer")]}
+}
 
 SUBMIT: dict[str, Any] = {
     "status_code": 202,
     "responses": {
         202: _answer("The job is stored.", "JobAnswer", "Location", "Retry-After", "Preference-Applied"),
-        200: _answer("It ended while the client waited.", "EndedJobAnswer", "Location", "Preference-Applied"),
+        200: _ENDED_OR_COUNTED,
         **_problems(
             _400="`invalid_json`, `duplicate_key`, `invalid_encoding`, `body_incomplete`",
             _408="`upload_incomplete`: the body fell silent",
@@ -58,6 +68,8 @@ SUBMIT: dict[str, Any] = {
             _413="`body_too_large`, before or after decompression; `line_too_long`, `too_many_queries`",
             _415="`unsupported_media_type`, `unsupported_encoding`",
             _422="A value; docs/api.md lists the codes. `field` and `item` say where.",
+            _429=_BACKLOG,
+            _503=f"{_FULL}; `too_many_uploads`",
         ),
     },
     "openapi_extra": {
@@ -78,7 +90,7 @@ SUBMIT: dict[str, Any] = {
         "requestBody": {
             "required": True,
             "content": {
-                JSON: {**_schema("JobRequest"), "examples": examples.JOBS},
+                JSON: {**_schema("JobRequest"), "examples": {**examples.JOBS, **examples.DRY_RUNS}},
                 NDJSON: {
                     "schema": {
                         "type": "string",
@@ -110,6 +122,8 @@ RETRY_JOB: dict[str, Any] = {
             _409="`job_not_ended`; `upload_ended`: the new job was cancelled before it was whole",
             _410="`inputs_gone`",
             _422="`nothing_to_retry`",
+            _429=_BACKLOG,
+            _503=_FULL,
         ),
     },
 }
@@ -153,8 +167,9 @@ _SCORING_ERRORS = {
     413: "The body is too large",
     415: "A content encoding that is not supported",
     422: "A field that is missing, unknown, or of another type",
+    429: "More is queued of this client's than may be; `Retry-After`",
     500: "An item could not be scored, or a fault of ours",
-    503: "Postgres is away, no model is served yet, or this server stops",
+    503: "Postgres is away, no model is served yet, too much is queued, a part is full, or this server stops",
     504: "Not scored in time: the job is cancelled",
 }
 GENERATIVE_SCORING: dict[str, Any] = {

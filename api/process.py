@@ -16,6 +16,8 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from api.admission import Admission
+from api.forecasts import Forecasts
 from api.readers import Readers
 from core.settings import Settings
 from store import hints
@@ -40,6 +42,8 @@ class Process:
     announcer: Redis  # for threads
     ended: EndedJobs
     readers: Readers
+    admission: Admission
+    forecasts: Forecasts
     uploads: asyncio.Semaphore
     threads: ThreadPoolExecutor
     waiting: set[asyncio.Event] = field(default_factory=set)
@@ -66,8 +70,21 @@ async def started(settings: Settings) -> AsyncIterator[Process]:
     ended.start()
     uploads = asyncio.Semaphore(settings.max_uploads)
     threads = ThreadPoolExecutor(settings.max_uploads, thread_name_prefix="ingest")
+    readers, admission = Readers(database), Admission(settings, database, announcer)
     try:
-        yield Process(settings, database, celery, client, announcer, ended, Readers(database), uploads, threads)
+        yield Process(
+            settings,
+            database,
+            celery,
+            client,
+            announcer,
+            ended,
+            readers,
+            admission,
+            Forecasts(database),
+            uploads,
+            threads,
+        )
     finally:
         threads.shutdown(wait=True)
         await ended.stop()

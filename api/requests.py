@@ -120,4 +120,6 @@ class JobRequest(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     calibrate: Annotated[
         bool, Meta(description="Subtract what the model says of an empty item, and compare what is left.")
     ] = False
-    dry_run: Annotated[bool, Meta(description="Not supported yet.")] = False
+    dry_run: Annotated[
+        bool, Meta(description="Check and count the job, and say when it would be done; store and queue nothing.")
+    ] = False

@@ -9,6 +9,7 @@ import itertools
 from functools import partial
 from uuid import UUID
 
+from api.ingest.room import Room
 from api.ingest.storing import store
 from api.process import Process
 from core import chunks
@@ -35,13 +36,16 @@ def retry(process: Process, client_id: UUID, job_id: UUID) -> Job | None:
     first = next(items, None) if job.counts.failed + job.counts.cancelled else None
     if first is None:
         raise Refused("nothing_to_retry", "every item of the job that can be scored has its score")
+    again = _again(process, job)
+    room = Room(process.admission, again)
+    room.check()
     with process.database.begin() as connection:
         if (found := retries.find(connection, job)) is not None:
             return found
-        new = uploads.begin(connection, _again(process, job), retry_of=job.id)
+        new = uploads.begin(connection, again, retry_of=job.id)
     try:
         cut = chunks.cut(itertools.chain([first], items), query_bytes=_query_bytes(job))
-        store(cut, partial(uploads.append, process.database, new.id))
+        store(cut, partial(room.append, process.database, new.id))
         with process.database.begin() as connection:
             return uploads.finish(connection, new.id)
     except RankmillError:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from api import metadata, questions, unsupported, webhook_urls
+from api import metadata, questions, webhook_urls
 from api.contents import ContentRules
 from api.items import ItemIds, ItemReader, QueryNumbers, UsedQuery
 from api.labels import MIN_LABELS, LabelRules
@@ -55,6 +55,7 @@ class Opening:
     """A job that nothing is wrong with, before its items: what reads them, and the bytes that each repeats."""
 
     job: NewJob
+    reader: Reader
     items: ItemReader
     query_bytes: int
 
@@ -72,7 +73,8 @@ def to_submission(
 
     ``template`` is taken instead of the one that the request names.
     """
-    unsupported.check(request)
+    if request.on_invalid != "refuse":
+        raise Refused("conflicting_fields", "on_invalid goes with the lines of an NDJSON body", field="on_invalid")
     check_num_items(len(request.items), limits.max_items)
     opening = to_opening(
         request, reader=reader, client_id=client_id, limits=limits, template=template, min_labels=min_labels
@@ -126,7 +128,7 @@ def to_opening(
         warnings=[] if card.is_verified else [UNVERIFIED],
     )
     query_bytes = 0 if query is None else len(query.encode() if isinstance(query, str) else query)
-    return Opening(job, items, query_bytes)
+    return Opening(job, reader, items, query_bytes)
 
 
 def check_num_items(num_items: int, max_items: int) -> None:

@@ -8,10 +8,12 @@ import structlog
 
 from api import faults, model_choice, strict_json
 from api.bodies import Body
+from api.dry_runs import DryRun, DryRunAnswer
 from api.process import Process
 from api.readers import Reader
 from api.requests import JobRequest
 from api.submissions import Limits, Submission, to_submission
+from core.admission import load_of
 from core.jobs import Job
 from core.queues import small_queue
 from store import hints, jobs
@@ -20,13 +22,19 @@ from store.jobs import Created
 log = structlog.get_logger()
 
 
-def submit(process: Process, client_id: UUID, body: Body) -> Job:
-    """The job as it was committed. Raises Refused, having stored nothing, for a request with any fault."""
+def submit(process: Process, client_id: UUID, body: Body) -> Job | DryRunAnswer:
+    """The job as it was committed. Raises Refused, having stored nothing, for a request with any fault.
+
+    A dry run is the same, and stores nothing either way.
+    """
     request = faults.to_request(strict_json.parse(body.open()), JobRequest)
     reader = choose_reader(process, request.model)
-    return commit(
-        process, to_submission(request, reader=reader, client_id=client_id, limits=Limits.of(process.settings))
-    )
+    submission = to_submission(request, reader=reader, client_id=client_id, limits=Limits.of(process.settings))
+    if request.dry_run:
+        dry_run = DryRun(submission.job, reader)
+        dry_run.add(submission.chunks)
+        return dry_run.answer(process, client_id)
+    return commit(process, submission)
 
 
 def choose_reader(process: Process, model: str | None) -> Reader:
@@ -37,10 +45,12 @@ def choose_reader(process: Process, model: str | None) -> Reader:
 
 
 def commit(process: Process, submission: Submission) -> Job:
-    """The job, in the ledger; its hints are on their way."""
+    """The job, in the ledger; its hints are on their way. Raises Refused where there is no room for it."""
+    job = submission.job
+    process.admission.admit(job.client_id, job.parameters.model, load_of(submission.chunks))
     created = jobs.submit(
         process.database,
-        submission.job,
+        job,
         submission.chunks,
         small_lane_cap=process.settings.small_lane_per_client,
     )

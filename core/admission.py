@@ -5,11 +5,12 @@ Decisions over numbers that others measured. Sizes are tokens as ``chunks`` esti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from uuid import UUID
 
+from core.chunks import NewChunk
 from core.errors import Refused
 from core.settings import Settings
 
@@ -30,6 +31,17 @@ class Load:
     def __add__(self, other: Load) -> Load:
         return Load(self.num_tokens + other.num_tokens, self.num_bytes + other.num_bytes)
 
+    def __sub__(self, other: Load) -> Load:
+        return Load(max(self.num_tokens - other.num_tokens, 0), max(self.num_bytes - other.num_bytes, 0))
+
+
+NOTHING = Load()
+
+
+def load_of(chunks: Iterable[NewChunk]) -> Load:
+    """That of chunks as they were cut."""
+    return sum((Load(chunk.num_tokens_estimate, chunk.num_bytes) for chunk in chunks), NOTHING)
+
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
@@ -39,20 +51,20 @@ class Backlog:
 
     def of_client(self, client_id: UUID) -> Load:
         """One client's."""
-        return sum((load for (_, client), load in self.loads.items() if client == client_id), Load())
+        return sum((load for (_, client), load in self.loads.items() if client == client_id), NOTHING)
 
     def of_model(self, model: str) -> Load:
         """One model's."""
-        return sum((load for (name, _), load in self.loads.items() if name == model), Load())
+        return sum((load for (name, _), load in self.loads.items() if name == model), NOTHING)
 
     def total(self) -> Load:
         """Everyone's."""
-        return sum(self.loads.values(), Load())
+        return sum(self.loads.values(), NOTHING)
 
     def plus(self, model: str, client_id: UUID, load: Load) -> Backlog:
         """The same with more."""
         key = (model, client_id)
-        return Backlog({**self.loads, key: self.loads.get(key, Load()) + load})
+        return Backlog({**self.loads, key: self.loads.get(key, NOTHING) + load})
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +122,13 @@ class Excess:
 
     def refusal(self, tokens_per_second: float | None) -> Refused:
         """What the client is told."""
-        whose = "of yours are" if self.is_of_client else "of all clients are"
+        whose = "of yours" if self.is_of_client else "of all clients"
         detail = (
-            f"{self.num_queued:,} {self.unit} {whose} queued, and with the {self.num_new:,} of this job they would exceed"
-            f" the {self.limit.maximum:,} that may be ({self.limit.setting})"
+            f"{self.num_queued:,} {self.unit} {whose} are queued, and this job has {self.num_new:,}; at most"
+            f" {self.limit.maximum:,} may be queued ({self.limit.setting})"
         )
         if self._never_fits:
-            detail += "; this job alone exceeds them: send it in parts, one after another"
+            detail += ". This job alone has more: send it in parts, one after another"
         seconds = self.retry_after_seconds(tokens_per_second)
         if self.is_of_client:
             return Refused("backlog_full", detail, status=429, retry_after_seconds=seconds)
@@ -127,18 +139,23 @@ class Excess:
         return self.num_new > self.limit.maximum
 
 
-def find_excess(backlog: Backlog, limits: Limits, client_id: UUID, new: Load) -> Excess | None:
-    """The first limit that the client's new load would pass; None where it fits."""
-    own, total = backlog.of_client(client_id), backlog.total()
+def find_excess(
+    backlog: Backlog, limits: Limits, client_id: UUID, new: Load, *, arrived: Load = NOTHING
+) -> Excess | None:
+    """The first limit that the client's job would pass with what is new of it; None where it fits.
+
+    ``arrived`` is what the backlog holds of this job already.
+    """
+    own, total, job = backlog.of_client(client_id) - arrived, backlog.total() - arrived, arrived + new
     for queued, is_of_client, of_tokens, of_bytes in (
         (own, True, limits.client_tokens, limits.client_bytes),
         (total, False, limits.total_tokens, limits.total_bytes),
     ):
-        if (surplus := of_tokens.surplus(queued.num_tokens, new.num_tokens)) > 0:
-            return Excess(of_tokens, "tokens", is_of_client, queued.num_tokens, new.num_tokens, surplus)
-        if (surplus := of_bytes.surplus(queued.num_bytes, new.num_bytes)) > 0:
-            num_tokens = surplus * queued.num_tokens / max(queued.num_bytes, 1)
-            return Excess(of_bytes, "bytes", is_of_client, queued.num_bytes, new.num_bytes, num_tokens)
+        if (surplus := of_tokens.surplus(queued.num_tokens, job.num_tokens)) > 0:
+            return Excess(of_tokens, "tokens", is_of_client, queued.num_tokens, job.num_tokens, surplus)
+        if (surplus := of_bytes.surplus(queued.num_bytes, job.num_bytes)) > 0:
+            num_tokens = surplus * (queued + job).num_tokens / (queued + job).num_bytes
+            return Excess(of_bytes, "bytes", is_of_client, queued.num_bytes, job.num_bytes, num_tokens)
     return None
 
 
@@ -161,7 +178,7 @@ def database_refusal(num_bytes: int, num_max_bytes: int) -> Refused | None:
     return Refused("database_full", detail, status=503, retry_after_seconds=DISK_RETRY_SECONDS)
 
 
-def disk_refusal(num_free_bytes: int, num_min_free_bytes: int) -> Refused | None:
+def disk_refusal(num_free_bytes: float, num_min_free_bytes: int) -> Refused | None:
     """Why nothing is taken while the disk under the database is nearly full."""
     if num_free_bytes >= num_min_free_bytes:
         return None

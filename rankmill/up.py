@@ -114,6 +114,7 @@ class Stack:
             postgres.start(is_wanted=self._wakeups.is_wanted)
             self.supervisor.keep(postgres, postgres.process)
             ours["RANKMILL_DATABASE_URL"] = self._database_url = postgres.url
+            ours["RANKMILL_LEDGER_DIR"] = str(self._folder.path.absolute())
         if not self._settings.redis_url:
             valkey = Valkey(self._folder.path, output=self._folder.log_file("valkey"))
             valkey.start()

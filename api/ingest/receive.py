@@ -9,6 +9,7 @@ from uuid import UUID
 from starlette.requests import Request
 
 from api import encodings
+from api.dry_runs import DryRunAnswer
 from api.ingest.blocks import Blocks
 from api.ingest.upload import Upload
 from api.process import Process
@@ -20,7 +21,7 @@ DRAIN_SECONDS = 2  # a client that still sends hears no answer: it gets a moment
 BUSY_RETRY_SECONDS = 5
 
 
-async def receive(process: Process, request: Request, client_id: UUID) -> Job:
+async def receive(process: Process, request: Request, client_id: UUID) -> Job | DryRunAnswer:
     """The job, queued: its body has ended well. Raises Refused, with nothing left of the body."""
     encoding = encodings.check(request.headers.get("content-encoding", ""))
     max_bytes = process.settings.max_upload_bytes
@@ -37,7 +38,7 @@ async def receive(process: Process, request: Request, client_id: UUID) -> Job:
         return await _receive(process, request, client_id, "gzip" if encoding == "x-gzip" else encoding)
 
 
-async def _receive(process: Process, request: Request, client_id: UUID, encoding: str) -> Job:
+async def _receive(process: Process, request: Request, client_id: UUID, encoding: str) -> Job | DryRunAnswer:
     loop = asyncio.get_running_loop()
     timeout_seconds = process.settings.receiving_timeout_seconds
     blocks = Blocks(loop)

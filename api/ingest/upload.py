@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 from uuid import UUID
 
-import msgspec
 import structlog
 
-from api import faults, strict_json, unsupported
+from api import faults, strict_json
+from api.dry_runs import DryRun, DryRunAnswer
 from api.ingest.blocks import Blocks
 from api.ingest.item_ids import ItemIds
+from api.ingest.line_errors import LineErrors
 from api.ingest.lines import Lines
 from api.ingest.opening import opened
 from api.ingest.parsing import relative
 from api.ingest.query_numbers import QueryNumbers
 from api.ingest.reading import LineReader
+from api.ingest.room import Room
 from api.ingest.storing import store
 from api.process import Process
 from api.requests import JobRequest
 from api.submissions import Limits, Opening, to_opening
 from api.submit import choose_reader
 from core import chunks
+from core.chunks import NewChunk
 from core.errors import RankmillError, Refused
-from core.jobs import Job
+from core.jobs import Job, NewJob
 from store import uploads
 
 LINE_FACTOR = 4  # bytes of a line for each that an item may have: escapes, ids, a query
+NO_ROOM = (429, 503)
 _NOTHING_STORED = ("invalid_lines", "no_items")
 
 log = structlog.get_logger()
@@ -45,23 +50,19 @@ class Upload:
         self._lines = Lines(pieces, max_line_bytes=LINE_FACTOR * settings.max_item_bytes + 65_536)
         self.job: Job | None = None
 
-    def run(self) -> Job:
+    def run(self) -> Job | DryRunAnswer:
         """The job, queued. Raises what broke it off; the job has failed, or is gone, by then."""
         lines = iter(self._lines)
         with ItemIds() as ids:
-            opening, is_skipping = self._open(next(lines, b""), ids)
-            with self._process.database.begin() as connection:
-                self.job = uploads.begin(connection, opening.job)
-            try:
-                reader = LineReader(opening.items, ids, max_items=self._max_items, is_skipping=is_skipping)
-                numbered = ((self._lines.number, line) for line in lines)
-                cut = chunks.cut(reader.read_all(numbered), query_bytes=opening.query_bytes)
-                store(cut, partial(uploads.append, self._process.database, self.job.id))
-                with self._process.database.begin() as connection:
-                    return uploads.finish(connection, self.job.id, warnings=reader.errors.warnings())
-            except BaseException as error:
-                self._break_off(self.job, error)
-                raise
+            opening, request = self._open(next(lines, b""), ids)
+            reader = LineReader(opening.items, ids, max_items=self._max_items, is_skipping=request.on_invalid == "skip")
+            numbered = ((self._lines.number, line) for line in lines)
+            cut = chunks.cut(reader.read_all(numbered), query_bytes=opening.query_bytes)
+            if request.dry_run:
+                dry_run = DryRun(opening.job, opening.reader)
+                dry_run.add(cut)
+                return dry_run.answer(self._process, self._client_id, warnings=reader.errors.warnings())
+            return self._store(opening.job, cut, reader.errors)
 
     def touch(self) -> None:
         """Say in the ledger that bytes still arrive."""
@@ -69,11 +70,23 @@ class Upload:
             with self._process.database.begin() as connection:
                 uploads.touch(connection, self.job.id)
 
-    def _open(self, line: bytes, ids: ItemIds) -> tuple[Opening, bool]:
-        """What the first line asks for, and whether invalid lines are skipped. Raises Refused with its number."""
+    def _store(self, new: NewJob, cut: Iterable[NewChunk], errors: LineErrors) -> Job:
+        process, room = self._process, Room(self._process.admission, new)
+        room.check()
+        with process.database.begin() as connection:
+            self.job = uploads.begin(connection, new)
+        try:
+            store(cut, partial(room.append, process.database, self.job.id))
+            with process.database.begin() as connection:
+                return uploads.finish(connection, self.job.id, warnings=errors.warnings())
+        except BaseException as error:
+            self._break_off(self.job, error)
+            raise
+
+    def _open(self, line: bytes, ids: ItemIds) -> tuple[Opening, JobRequest]:
+        """What the first line asks for. Raises Refused with its number."""
         try:
             request = _to_request(strict_json.parse(line))
-            unsupported.check(msgspec.structs.replace(request, on_invalid="refuse"))
             opening = to_opening(
                 request,
                 reader=choose_reader(self._process, request.model),
@@ -86,11 +99,13 @@ class Upload:
             located = relative(error, 0)
             located.line = self._lines.number or 1
             raise located from None
-        return opening, request.on_invalid == "skip"
+        return opening, request
 
     def _break_off(self, job: Job, error: BaseException) -> None:
         """Leave nothing of a body that is refused, and a failed job of one that broke."""
         code = error.code if isinstance(error, Refused) else "not_ready"
+        if isinstance(error, Refused) and error.status in NO_ROOM:
+            error.line = max(self._lines.number, 1)
         try:
             with self._process.database.begin() as connection:
                 if code in _NOTHING_STORED:

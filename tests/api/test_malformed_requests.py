@@ -192,8 +192,8 @@ BODIES = {
     ),
     "a webhook with a blank": (job(webhook_url="https://example.com/a b"), 422, "invalid_webhook_url", "webhook_url"),
     "a long webhook": (job(webhook_url="https://example.com/" + "x" * 2048), 422, "out_of_range", "webhook_url"),
-    # what is named in the contract and not there yet: refused, never ignored
-    "dry_run": (job(dry_run=True), 422, "not_supported", "dry_run"),
+    "a dry run that is 1": (job(dry_run=1), 422, "wrong_type", "dry_run"),
+    "a dry run of a bad job": (job(dry_run=True, labels=["a"]), 422, "label_count", "labels"),
     "on_invalid skip": (job(on_invalid="skip"), 422, "conflicting_fields", "on_invalid"),
 }
 

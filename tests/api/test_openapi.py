@@ -104,6 +104,13 @@ def test_an_example_can_be_posted_and_is_valid_by_the_document(name, api, docume
     assert documented(api.post("/v1/jobs", json=example), "/v1/jobs")["status"] == "queued"
 
 
+def test_the_example_of_a_dry_run_is_answered_by_the_document(api, document, documented):
+    content = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
+    (example,) = (content["examples"][name]["value"] for name in examples.DRY_RUNS)
+    assert not list(violations(example, content["schema"], document))
+    assert documented(api.post("/v1/jobs", json=example), "/v1/jobs")["object"] == "dry_run"
+
+
 @pytest.mark.parametrize("name", examples.GENERATIVE_SCORING)
 def test_an_example_of_generative_scoring_is_answered_by_the_document(name, api, document, documented, scorer):
     content = document["paths"]["/generative_scoring"]["post"]["requestBody"]["content"]["application/json"]

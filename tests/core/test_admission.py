@@ -28,13 +28,13 @@ def limits(**changes):
 NEW = Load(100, 400)
 
 
-def excess(new=NEW, **changes):
-    return find_excess(BACKLOG, limits(**changes), ME, new)
+def excess(new=NEW, *, arrived=admission.NOTHING, **changes):
+    return find_excess(BACKLOG, limits(**changes), ME, new, arrived=arrived)
 
 
 # setting, the least value that lets 100 tokens and 400 bytes in
 EDGES = [
-    ("max_queued_tokens_per_client", 700, 429, "backlog_full", "600 tokens of yours"),
+    ("max_queued_tokens_per_client", 700, 429, "backlog_full", "600 tokens of yours are queued, and this job has 100"),
     ("max_queued_bytes_per_client", 2_400, 429, "backlog_full", "2,000 bytes of yours"),
     ("max_queued_tokens_total", 1_001, 503, "total_backlog_full", "901 tokens of all clients"),
     ("max_queued_bytes_total", 3_401, 503, "total_backlog_full", "3,001 bytes of all clients"),
@@ -75,7 +75,7 @@ RETRIES = [
     ({"max_queued_tokens_per_client": 600}, 0.001, 3_600),
     ({"max_queued_tokens_per_client": 600}, None, 60),
     ({"max_queued_tokens_per_client": 600}, 0, 60),
-    ({"max_queued_bytes_per_client": 2_000}, 10, 12),  # 400 bytes are 120 tokens, as what is queued is
+    ({"max_queued_bytes_per_client": 2_000}, 10, 12),  # 400 bytes are 117 tokens, by what is queued and comes
     ({"max_queued_tokens_total": 901}, 10, 10),
     ({"max_queued_tokens_per_client": 99}, 1_000, 3_600),  # it never fits
 ]
@@ -84,6 +84,17 @@ RETRIES = [
 @pytest.mark.parametrize(("changes", "rate", "seconds"), RETRIES)
 def test_it_is_worth_asking_again_when_the_surplus_has_drained(changes, rate, seconds):
     assert excess(**changes).refusal(rate).retry_after_seconds == seconds
+
+
+def test_what_has_arrived_of_a_job_is_its_own_and_not_queued_beside_it():
+    arrived = Load(500, 1_900)
+    assert excess(Load(100, 0), max_queued_tokens_per_client=700, arrived=arrived) is None
+    refusal = excess(Load(101, 0), max_queued_tokens_per_client=700, arrived=arrived).refusal(1)
+    assert "100 tokens of yours are queued, and this job has 601" in refusal.detail
+    assert refusal.retry_after_seconds == 1
+    assert (
+        excess(Load(101, 0), max_queued_tokens_per_client=600, arrived=arrived).refusal(1).retry_after_seconds == 3_600
+    )
 
 
 def test_a_job_that_never_fits_is_told_so():

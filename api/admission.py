@@ -1,0 +1,126 @@
+"""Whether there is room for a new job, by measures that are kept for a moment. Any thread may ask.
+
+Nothing is measured while nobody asks. Between two measures what this front end takes is added to the last one; what its
+siblings take in that second is not seen, so that a limit may be passed by what they take in it.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from uuid import UUID
+
+import redis
+import structlog
+from redis import Redis
+
+from api.kept import Kept
+from core import admission
+from core.admission import NOTHING, Backlog, Excess, Limits, Load
+from core.errors import Broken, Refused
+from core.settings import Settings
+from store import backlog, rates
+from store.database import Database
+
+BACKLOG_SECONDS = 1
+REDIS_SECONDS = 2
+DISK_SECONDS = 5
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """What is queued, and the limits of clients' own."""
+
+    backlog: Backlog
+    own_limits: dict[UUID, int]
+
+
+class Admission:
+    """The rules of ``core.admission`` over this process' measures."""
+
+    def __init__(self, settings: Settings, database: Database, client: Redis) -> None:
+        if settings.ledger_dir and not Path(settings.ledger_dir).is_dir():
+            raise Broken(f"RANKMILL_LEDGER_DIR is no folder of this machine: {settings.ledger_dir}")
+        self._settings = settings
+        self._database = database
+        self._redis = client
+        self._lock = Lock()  # of what is queued: looked at and added to in one step
+        self._queued = Kept(self._measure, BACKLOG_SECONDS)
+        self._redis_memory = Kept(self._look_at_redis, REDIS_SECONDS)
+        self._database_bytes = Kept(self._look_at_database, DISK_SECONDS)
+        self._free_bytes = Kept(self._look_at_disk, DISK_SECONDS)
+
+    def admit(self, client_id: UUID, model: str, new: Load, *, arrived: Load = NOTHING) -> None:
+        """Count the new load of a job as queued. Raises Refused where there is no room for it, and counts nothing then.
+
+        ``arrived`` is what was admitted of the same job before.
+        """
+        if (refusal := self._part_that_is_full()) is not None:
+            raise refusal
+        with self._lock:
+            excess = self._excess(client_id, new, arrived)
+            if excess is None:
+                queued = self._queued.get()
+                self._queued.put(Queued(queued.backlog.plus(model, client_id, new), queued.own_limits))
+                return
+        raise excess.refusal(self.tokens_per_second(model))
+
+    def refusal(self, client_id: UUID, model: str, new: Load) -> Refused | None:
+        """Why a job would not be taken now. Counts nothing."""
+        if (refusal := self._part_that_is_full()) is not None:
+            return refusal
+        with self._lock:
+            excess = self._excess(client_id, new, NOTHING)
+        return None if excess is None else excess.refusal(self.tokens_per_second(model))
+
+    def num_tokens_ahead(self, model: str) -> int:
+        """What is queued for the model."""
+        with self._lock:
+            return self._queued.get().backlog.of_model(model).num_tokens
+
+    def tokens_per_second(self, model: str) -> float | None:
+        """The rate that the model's workers report now; None where they report none."""
+        with self._database.begin() as connection:
+            return rates.tokens_per_second(connection, model)
+
+    def _excess(self, client_id: UUID, new: Load, arrived: Load) -> Excess | None:
+        queued = self._queued.get()
+        limits = Limits.of(self._settings, own_max_tokens=queued.own_limits.get(client_id))
+        return admission.find_excess(queued.backlog, limits, client_id, new, arrived=arrived)
+
+    def _part_that_is_full(self) -> Refused | None:
+        settings = self._settings
+        return (
+            admission.redis_refusal(*self._redis_memory.get(), settings.max_redis_share)
+            or admission.database_refusal(self._database_bytes.get(), settings.max_database_bytes)
+            or admission.disk_refusal(self._free_bytes.get(), settings.min_free_disk_bytes)
+        )
+
+    def _measure(self) -> Queued:
+        with self._database.begin() as connection:
+            return Queued(backlog.backlog(connection), backlog.own_limits(connection))
+
+    def _look_at_redis(self) -> tuple[int, int]:
+        """What it holds, and its maxmemory: 0 where it has none, or where it is away. Jobs are taken without it."""
+        try:
+            found = self._redis.info("memory")
+        except redis.RedisError as error:
+            log.warning("Redis does not say how full it is", reason=str(error))
+            return 0, 0
+        return int(found["used_memory"]), int(found.get("maxmemory", 0))
+
+    def _look_at_database(self) -> int:
+        if not self._settings.max_database_bytes:
+            return 0
+        with self._database.begin() as connection:
+            return backlog.database_bytes(connection)
+
+    def _look_at_disk(self) -> float:
+        """Bytes free on the ledger's disk; endless where that is not ours to see."""
+        folder = self._settings.ledger_dir
+        return shutil.disk_usage(folder).free if folder else math.inf

@@ -1,0 +1,245 @@
+"""No way in passes the limits of what is queued, and no part that is full takes a job."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import httpx
+import pytest
+from cards import FAKE_CARD
+from fake_scoring import score_chunk
+from sqlalchemy import text
+
+from api import admission
+from core.chunks import ChunkKey
+from core.errors import Broken
+from store import model_cards, workers
+from store.workers import WorkerInfo
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+ITEM = "x" * 36  # 10 tokens as estimated, its own among them
+MAX_TOKENS = 1_000
+
+
+@pytest.fixture
+def limited(serving, api_settings, database, database_url):
+    """Serve a front end with these settings over a ledger of its own; a client of it."""
+    clients = []
+    with database.begin() as connection:
+        model_cards.publish(connection, FAKE_CARD, None)
+
+    def limited(**changes):
+        settings = api_settings.model_copy(update={"database_url": database_url, **changes})
+        block = serving(settings)
+        client = httpx.Client(base_url=block.__enter__(), timeout=20, trust_env=False)
+        clients.append((block, client))
+        return client
+
+    yield limited
+    for block, client in clients:
+        client.close()
+        block.__exit__(None, None, None)
+
+
+@pytest.fixture
+def finish(database):
+    """Score every chunk of a job, and let the front end forget what it has measured."""
+
+    def finish(job, *, failing=()):
+        for number in range(1 + job["counts"]["total"] // 1_000):
+            score_chunk(database, ChunkKey(UUID(job["id"]), number), failing=failing)
+        time.sleep(admission.BACKLOG_SECONDS)
+
+    return finish
+
+
+@pytest.fixture
+def rows(database):
+    def rows():
+        with database.begin() as connection:
+            return [connection.execute(text(f"SELECT count(*) FROM {t}")).scalar() for t in ("jobs", "chunk_inputs")]
+
+    return rows
+
+
+def body_of(num_items, **job):
+    return b"".join(json.dumps(each).encode() + b"\n" for each in [job, *[ITEM] * num_items])
+
+
+def as_json(api, num_items):
+    return api.post("/v1/jobs", json={"items": [ITEM] * num_items})
+
+
+def as_lines(api, num_items):
+    return api.post("/v1/jobs", content=body_of(num_items), headers=NDJSON)
+
+
+def as_scoring(api, num_items):
+    body = {"query": "", "items": [ITEM] * num_items, "label_token_ids": [1, 2]}
+    return api.post("/generative_scoring", json=body)
+
+
+WAYS = {"json": as_json, "lines": as_lines, "generative scoring": as_scoring}
+LIMITS = {
+    "max_queued_tokens_per_client": (MAX_TOKENS, 429, "backlog_full", "1,000 tokens of yours"),
+    "max_queued_bytes_per_client": (3_600, 429, "backlog_full", "3,600 bytes of yours"),
+    "max_queued_tokens_total": (MAX_TOKENS, 503, "total_backlog_full", "1,000 tokens of all clients"),
+    "max_queued_bytes_total": (3_600, 503, "total_backlog_full", "3,600 bytes of all clients"),
+}
+
+
+def assert_refused(answer, status, code, *words):
+    assert answer.status_code == status, answer.text
+    problem = answer.json()
+    if "error" in problem and isinstance(problem["error"], dict):
+        detail = problem["error"]["message"]
+        assert problem["error"]["code"] == status
+    else:
+        detail = problem["detail"]
+        assert problem["code"] == code
+    assert all(word in detail for word in words), detail
+    assert 1 <= int(answer.headers["Retry-After"]) <= 3_600
+
+
+@pytest.mark.parametrize("setting", LIMITS)
+def test_every_way_in_is_refused_past_the_limit_and_open_again_once_there_is_room(setting, limited, finish, rows):
+    maximum, status, code, words = LIMITS[setting]
+    api = limited(**{setting: maximum}, answer_timeout_seconds=0.3)
+    job = as_json(api, 100).json()
+    before = rows()
+    for post in WAYS.values():
+        answer = post(api, 1)
+        assert_refused(answer, status, code, words, f"RANKMILL_{setting.upper()}", f"{maximum:,}")
+    failed = rows()[0] - before[0]
+    assert failed == 1, "the upload that broke"
+    assert rows()[1] == before[1], "nothing of it is kept"
+    finish(job)
+    assert as_json(api, 1).status_code == 202
+    assert as_lines(api, 1).status_code == 202
+    assert as_scoring(api, 1).status_code == 504, "taken; nobody scores it"
+
+
+@pytest.mark.parametrize("setting", LIMITS)
+def test_a_limit_of_zero_is_none(setting, limited):
+    api = limited(**{setting: 0})
+    assert as_json(api, 300).status_code == 202
+    assert as_lines(api, 300).status_code == 202
+
+
+def test_an_upload_past_the_limit_is_refused_before_its_items_are_read(limited, rows):
+    api = limited(max_queued_tokens_per_client=MAX_TOKENS)
+    as_json(api, 100)
+    api_of_another = limited(max_queued_tokens_per_client=MAX_TOKENS - 1)
+    before = rows()
+
+    def body():
+        yield b"{}\n"
+        yield body_of(1)[3:]
+        time.sleep(1)
+        yield b'"never read"\n'
+
+    begin = time.monotonic()
+    answer = api_of_another.post("/v1/jobs", content=body(), headers=NDJSON)
+    assert_refused(answer, 429, "backlog_full")
+    assert time.monotonic() - begin < 3
+    assert rows() == before
+
+
+def test_an_upload_that_passes_the_limit_on_its_way_ends_with_the_line_and_frees_its_room(limited, rows, finish):
+    api = limited(max_queued_tokens_per_client=100_000)
+    first = as_lines(api, 2_000).json()
+    before = rows()
+    answer = as_lines(api, 12_000)
+    assert_refused(answer, 429, "backlog_full", "20,000 tokens of yours", "RANKMILL_MAX_QUEUED_TOKENS_PER_CLIENT")
+    assert answer.json()["line"] > 8_000
+    job = api.get("/v1/jobs?limit=1").json()["items"][0]
+    assert (job["status"], job["counts"]["total"]) == ("failed", 0)
+    assert (job["error"]["code"], job["error"]["cause"]) == ("upload_incomplete", "backlog_full")
+    assert job["error"]["line"] == answer.json()["line"]
+    assert rows() == [before[0] + 1, before[1]]
+    finish(first)
+    assert as_lines(api, 9_900).status_code == 202, "what broke off is not queued any more"
+
+
+def test_an_upload_that_never_fits_is_told_so(limited):
+    answer = as_lines(limited(max_queued_tokens_per_client=100_000), 12_000)
+    assert_refused(answer, 429, "backlog_full", "in parts")
+    assert answer.headers["Retry-After"] == "3600"
+
+
+def test_a_retry_is_refused_past_the_limit_and_leaves_nothing(limited, finish, rows):
+    api = limited(max_queued_tokens_per_client=MAX_TOKENS)
+    failed = as_json(api, 90).json()
+    finish(failed, failing=range(90))
+    full = as_json(api, 50).json()
+    before = rows()
+    answer = api.post(f"/v1/jobs/{failed['id']}/retry")
+    assert_refused(answer, 429, "backlog_full", "500 tokens of yours", "this job has 900")
+    assert rows() == before
+    finish(full)
+    again = api.post(f"/v1/jobs/{failed['id']}/retry")
+    assert again.status_code == 202
+    as_json(api, 10)
+    assert api.post(f"/v1/jobs/{failed['id']}/retry").json()["id"] == again.json()["id"], "it is there already"
+
+
+def test_a_clients_own_limit_replaces_the_setting(limited, database):
+    with database.begin() as connection:
+        connection.execute(text("UPDATE clients SET max_queued_tokens = 50"))
+    api = limited()
+    assert as_json(api, 5).status_code == 202
+    assert_refused(as_json(api, 1), 429, "backlog_full", "clients.max_queued_tokens")
+
+
+def test_it_is_worth_coming_back_when_the_surplus_is_scored_at_the_workers_rate(limited, database):
+    api = limited(max_queued_tokens_per_client=MAX_TOKENS)
+    as_json(api, 100)
+    assert as_json(api, 30).headers["Retry-After"] == "60", "no rate is known"
+    with database.begin() as connection:
+        workers.register(connection, WorkerInfo("one", "host", 1, "fake", 16, "ready"))
+        rate = {"rate": {"tokens_per_second": 25, "chunks_per_second": 1}}
+        connection.execute(text("UPDATE workers SET details = :d"), {"d": json.dumps(rate)})
+    assert as_json(api, 30).headers["Retry-After"] == "12"
+
+
+def test_jobs_that_come_at_once_pass_the_limit_by_little(limited, database):
+    api = limited(max_queued_tokens_per_client=MAX_TOKENS)
+    with ThreadPoolExecutor(16) as pool:
+        statuses = list(pool.map(lambda _: as_json(api, 10).status_code, range(60)))
+    assert set(statuses) == {202, 429}
+    assert 10 <= statuses.count(202) <= 15, "a measure may come between an answer and its commit"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_taken_while_the_database_is_too_large(way, limited, rows):
+    before = rows()
+    answer = WAYS[way](limited(max_database_bytes=1_000_000), 1)
+    assert_refused(answer, 503, "database_full", "RANKMILL_MAX_DATABASE_BYTES")
+    assert rows() == before
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_taken_while_the_ledgers_disk_is_nearly_full(way, limited, rows, tmp_path):
+    before = rows()
+    answer = WAYS[way](limited(ledger_dir=str(tmp_path), min_free_disk_bytes=1 << 60), 1)
+    assert_refused(answer, 503, "disk_full", "RANKMILL_MIN_FREE_DISK_BYTES")
+    assert rows() == before
+
+
+def test_a_disk_with_room_or_that_is_elsewhere_takes_jobs(limited, tmp_path):
+    assert as_json(limited(ledger_dir=str(tmp_path), min_free_disk_bytes=1), 1).status_code == 202
+    assert as_json(limited(min_free_disk_bytes=1 << 60), 1).status_code == 202
+
+
+def test_a_ledger_folder_that_is_not_there_is_told_at_the_start(api_settings, tmp_path):
+    settings = api_settings.model_copy(update={"ledger_dir": str(tmp_path / "gone")})
+    with pytest.raises(Broken, match="RANKMILL_LEDGER_DIR"):
+        admission.Admission(settings, None, None)
+
+
+def test_jobs_are_taken_while_redis_is_away(limited):
+    api = limited(redis_url="redis://127.0.0.1:1/0")
+    assert as_json(api, 1).status_code == 202
