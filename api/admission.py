@@ -55,15 +55,16 @@ class Admission:
         self._database_bytes = Kept(self._look_at_database, DISK_SECONDS)
         self._free_bytes = Kept(self._look_at_disk, DISK_SECONDS)
 
-    def admit(self, client_id: UUID, model: str, new: Load, *, arrived: Load = NOTHING) -> None:
+    def admit(self, client_id: UUID, model: str, new: Load, *, arrived: Load | None = None) -> None:
         """Count the new load of a job as queued. Raises Refused where there is no room for it, and counts nothing then.
 
-        ``arrived`` is what was admitted of the same job before.
+        ``arrived`` is what was admitted of a job that has begun: that one fills the disk, but not Redis.
         """
-        if (refusal := self._part_that_is_full()) is not None:
+        refusal = self._disk_refusal() if arrived is not None else self._redis_refusal() or self._disk_refusal()
+        if refusal is not None:
             raise refusal
         with self._lock:
-            excess = self._excess(client_id, new, arrived)
+            excess = self._excess(client_id, new, arrived or NOTHING)
             if excess is None:
                 queued = self._queued.get()
                 self._queued.put(Queued(queued.backlog.plus(model, client_id, new), queued.own_limits))
@@ -72,7 +73,7 @@ class Admission:
 
     def refusal(self, client_id: UUID, model: str, new: Load) -> Refused | None:
         """Why a job would not be taken now. Counts nothing."""
-        if (refusal := self._part_that_is_full()) is not None:
+        if (refusal := self._redis_refusal() or self._disk_refusal()) is not None:
             return refusal
         with self._lock:
             excess = self._excess(client_id, new, NOTHING)
@@ -93,13 +94,14 @@ class Admission:
         limits = Limits.of(self._settings, own_max_tokens=queued.own_limits.get(client_id))
         return admission.find_excess(queued.backlog, limits, client_id, new, arrived=arrived)
 
-    def _part_that_is_full(self) -> Refused | None:
+    def _redis_refusal(self) -> Refused | None:
+        return admission.redis_refusal(*self._redis_memory.get(), self._settings.max_redis_share)
+
+    def _disk_refusal(self) -> Refused | None:
         settings = self._settings
-        return (
-            admission.redis_refusal(*self._redis_memory.get(), settings.max_redis_share)
-            or admission.database_refusal(self._database_bytes.get(), settings.max_database_bytes)
-            or admission.disk_refusal(self._free_bytes.get(), settings.min_free_disk_bytes)
-        )
+        return admission.database_refusal(
+            self._database_bytes.get(), settings.max_database_bytes
+        ) or admission.disk_refusal(self._free_bytes.get(), settings.min_free_disk_bytes)
 
     def _measure(self) -> Queued:
         with self._database.begin() as connection:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import httpx
 import pytest
+import redis
 from cards import FAKE_CARD
 from fake_scoring import score_chunk
 from sqlalchemy import text
@@ -16,6 +17,7 @@ from sqlalchemy import text
 from api import admission
 from core.chunks import ChunkKey
 from core.errors import Broken
+from rankmill.embedded.valkey import Valkey
 from store import model_cards, workers
 from store.workers import WorkerInfo
 
@@ -238,6 +240,39 @@ def test_a_ledger_folder_that_is_not_there_is_told_at_the_start(api_settings, tm
     settings = api_settings.model_copy(update={"ledger_dir": str(tmp_path / "gone")})
     with pytest.raises(Broken, match="RANKMILL_LEDGER_DIR"):
         admission.Admission(settings, None, None)
+
+
+@pytest.fixture
+def own_redis(tmp_path):
+    """A server that nobody else fills, and a client of it."""
+    server = Valkey(tmp_path, output=tmp_path / "valkey.log")
+    server.start()
+    with redis.Redis.from_url(server.url) as client:
+        yield server.url, client
+    server.stop()
+
+
+def test_nothing_begins_while_redis_is_nearly_full_and_what_has_begun_arrives(limited, own_redis, rows):
+    api = limited(redis_url=own_redis[0])
+
+    def body():
+        yield b"{}\n"
+        yield body_of(10_000)[3:]
+        while rows()[0] == 0:
+            time.sleep(0.02)
+        own_redis[1].config_set("maxmemory", own_redis[1].info("memory")["used_memory"] * 100 // 95)
+        time.sleep(admission.REDIS_SECONDS)
+        for post in WAYS.values():
+            assert_refused(post(api, 1), 503, "redis_full", "RANKMILL_MAX_REDIS_SHARE")
+        yield body_of(8_000)[3:]
+
+    answer = api.post("/v1/jobs", content=body(), headers=NDJSON)
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["counts"]["total"] == 18_000
+    assert rows()[0] == 1
+    own_redis[1].config_set("maxmemory", 0)
+    time.sleep(admission.REDIS_SECONDS)
+    assert as_json(api, 1).status_code == 202
 
 
 def test_jobs_are_taken_while_redis_is_away(limited):
