@@ -13,7 +13,7 @@ from msgspec import Struct
 from api import answers, openapi, problems
 from api.process import InProcess, Process
 from core.errors import NotReady
-from store import migrate, workers
+from store import schema_version, workers
 
 CHECK_SECONDS = 3
 
@@ -61,7 +61,7 @@ async def _ledger(process: Process) -> dict[str, Check]:
 
 def _look(process: Process) -> dict[str, Check]:
     with process.database.begin() as connection:
-        if not migrate.is_current(connection):
+        if not schema_version.is_current(connection):
             return {"postgres": Check(ok=True), "migrations": Check(ok=False, detail="run `rankmill migrate`")}
         found = workers.list_all(connection)
     return {"postgres": Check(ok=True), "migrations": Check(ok=True), "models": _models(found)}

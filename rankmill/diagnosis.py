@@ -9,7 +9,7 @@ import redis
 
 from core.errors import NotReady
 from core.settings import Settings
-from store import migrate, workers
+from store import schema_version, workers
 from store.database import Database
 
 REDIS_SECONDS = 3
@@ -39,7 +39,7 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
     database = Database(settings.database_url, pool_size=1, name="rankmill doctor")
     try:
         with database.begin() as connection:
-            is_current = migrate.is_current(connection)
+            is_current = schema_version.is_current(connection)
             yield Finding("Postgres", is_ok=True, detail="answers")
             yield Finding(
                 "schema",

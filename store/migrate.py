@@ -6,9 +6,7 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 
 import migrations
 from store.database import Database
@@ -42,9 +40,3 @@ def migrate(url: str) -> None:
             connection.commit()
     finally:
         database.dispose()
-
-
-def is_current(connection: Connection) -> bool:
-    """Whether the database has exactly this code's schema."""
-    heads = set(ScriptDirectory.from_config(alembic_config("")).get_heads())
-    return set(MigrationContext.configure(connection).get_current_heads()) == heads

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
+from functools import reduce
 from itertools import repeat
 from typing import Any
 
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 
 from core.jobs import JobParameters
 from core.results import ItemResult, StoredChunk
+
+FEW_COLUMNS = 7  # from eight on numpy adds in another order
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -162,16 +165,24 @@ def _answers(
 
 
 def _softmax(values: Floats) -> Floats:
-    weights: Floats = np.exp(values - np.fmax.reduce(values, axis=1)[:, None])
+    weights: Floats = np.exp(values - _by_column(np.fmax, values)[:, None])
     weights /= _sums(weights)[:, None]
     return weights
 
 
 def _sums(values: Floats) -> Floats:
     """Of each row, whose NaNs are padding; NaN where the whole row is."""
-    sums: Floats = np.nansum(values, axis=1)
+    sums = _by_column(np.add, np.where(np.isnan(values), 0.0, values))
     sums[np.isnan(values[:, 0])] = np.nan
     return sums
+
+
+def _by_column(ufunc: np.ufunc, values: Floats) -> Floats:
+    """The reduction of each row: of few columns, column by column, which is the same to the last bit and far faster."""
+    if values.shape[1] > FEW_COLUMNS:
+        reduced: Floats = ufunc.reduce(values, axis=1)
+        return reduced
+    return reduce(ufunc, values.T[1:], values[:, 0].copy())
 
 
 def _matrix(
