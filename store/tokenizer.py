@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Protocol
 
 import fastokens
@@ -83,14 +84,16 @@ class JsonTokenizer:
     def __init__(self, tokenizer_json: bytes, *, is_fast: bool) -> None:
         whole = json.loads(tokenizer_json)
         self.control_tokens = sorted((token["content"] for token in whole["added_tokens"]), key=len, reverse=True)
-        self._control = tokenizers.Tokenizer.from_buffer(tokenizer_json)
-        self._text = tokenizers.Tokenizer.from_str(text_only(whole))
-        for tokenizer in (self._control, self._text):
-            tokenizer.no_truncation()
-            tokenizer.no_padding()
-        self._fast = fastokens.Tokenizer.from_json_str(text_only(whole)) if is_fast else None
+        self._text_json = text_only(whole)
+        self._control = _whole(tokenizers.Tokenizer.from_buffer(tokenizer_json))
+        self._fast = fastokens.Tokenizer.from_json_str(self._text_json) if is_fast else None
         self.bos = self._leading_specials()
-        self.unknown = _unknown(whole["model"], self._text)
+        self.unknown = _unknown(whole["model"], self._control)
+
+    @cached_property
+    def _text(self) -> tokenizers.Tokenizer:
+        """Made when it is first needed, which beside ``fastokens`` is seldom: a large vocabulary takes 100 MB."""
+        return _whole(tokenizers.Tokenizer.from_str(self._text_json))
 
     def encode_texts(self, texts: list[str]) -> list[Ids]:
         """Each text's ids."""
@@ -121,6 +124,13 @@ class JsonTokenizer:
         if not starts:
             raise Broken("the tokenizer changes a text's own tokens when it puts special tokens around it")
         return around[: starts[0]]
+
+
+def _whole(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The tokenizer, which from now on neither cuts texts nor pads them."""
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def _unknown(model: dict[str, object], tokenizer: tokenizers.Tokenizer) -> int | None:
