@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from uuid import UUID
 
@@ -114,8 +113,7 @@ def test_models_and_clients_are_told_apart(database, make):
         assert backlog.own_limits(connection) == {other: 5}
 
 
-def test_the_measure_reads_no_chunk_twice_of_jobs_of_ten_thousand(database, make, claim):
-    """100,000 chunks, half of them done: the sum must not walk over them."""
+def test_the_measure_reads_one_chunk_of_each_running_job_however_many_it_has(database, make, claim):
     for _ in range(10):
         claim(make(300))
     with database.begin() as connection:
@@ -130,14 +128,12 @@ def test_the_measure_reads_no_chunk_twice_of_jobs_of_ten_thousand(database, make
         connection.execute(
             text("UPDATE chunks SET state = 'done', lease_owner = NULL, lease_until = NULL WHERE chunk_no < 3")
         )
-    seconds = []
-    for _ in range(5):
-        with database.begin() as connection:
-            begin = time.perf_counter()
-            found = backlog.backlog(connection).total()
-            seconds.append(time.perf_counter() - begin)
+    with database.begin() as connection:
+        found = backlog.backlog(connection).total()
+        rows_read = "SELECT sum(seq_tup_read + COALESCE(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables WHERE relname ~ '^chunks'"
+        num_read = connection.execute(text(rows_read)).scalar()
     assert found.num_bytes == pytest.approx(10 * 300 * 20 / 2)
-    assert min(seconds) < 0.05, f"{min(seconds):.3f} s"
+    assert num_read < 100
 
 
 def test_open_jobs_of_the_version_before_get_totals_from_their_chunks(empty_database_url):
