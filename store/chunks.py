@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -86,6 +87,21 @@ _SAVE = text("""
 
 
 @dataclass(frozen=True, slots=True)
+class PackedChunk:
+    """A row of inputs that nobody has read yet."""
+
+    parameters: dict[str, Any]
+    template_version: str
+    is_small: bool
+    payload: bytes
+
+    def unpacked(self) -> LoadedChunk:
+        """What it holds."""
+        payload = payloads.unpack(self.payload)
+        return LoadedChunk(rows.to_parameters(self.parameters), self.template_version, self.is_small, payload)
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedChunk:
     """What a claimed chunk asks for."""
 
@@ -104,14 +120,16 @@ def claim(connection: Connection, key: ChunkKey, *, owner: str, lease_seconds: f
     return Claim(key, row.epoch, row.attempts, row.first_index, row.num_items, row.num_tokens_estimate, row.is_small)
 
 
-def load(connection: Connection, key: ChunkKey) -> LoadedChunk | None:
-    """The chunk's inputs. None where they are gone: the chunk was saved or its job ended since the claim."""
+def fetch(connection: Connection, key: ChunkKey) -> PackedChunk | None:
+    """The chunk's inputs as they are stored. None where they are gone: the chunk was saved, or its job has ended."""
     row = connection.execute(_LOAD, key._asdict()).one_or_none()
-    if row is None:
-        return None
-    return LoadedChunk(
-        rows.to_parameters(row.parameters), row.template_version, row.is_small, payloads.unpack(row.payload)
-    )
+    return None if row is None else PackedChunk(row.parameters, row.template_version, row.is_small, row.payload)
+
+
+def load(connection: Connection, key: ChunkKey) -> LoadedChunk | None:
+    """The chunk's inputs, unpacked."""
+    packed = fetch(connection, key)
+    return None if packed is None else packed.unpacked()
 
 
 def renew(connection: Connection, claims: Sequence[Claim], *, owner: str, lease_seconds: float) -> set[ChunkKey]:

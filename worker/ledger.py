@@ -44,10 +44,12 @@ class Ledger:
             self.leases.hold(claim)
         return claim
 
-    def load(self, claim: Claim) -> chunks.LoadedChunk | None:
-        """What a claimed chunk holds; None where it is gone: saved under a later claim, or its job has ended."""
-        with self.database.begin() as connection:
-            return chunks.load(connection, claim.key)
+    def take(self, key: ChunkKey) -> tuple[Claim, chunks.PackedChunk] | None:
+        """Claim a chunk, and what it holds, in one transaction. None and NotReady as ``claim`` says."""
+        taken = keep_trying(lambda: self._take(key), what="claim", stopping=self.stopping)
+        if taken is not None:
+            self.leases.hold(taken[0])
+        return taken
 
     def save(self, claim: Claim, results: ChunkResults) -> bool:
         """Save and let go; False where the chunk is somebody else's, or over. While Postgres is away, wait for it.
@@ -83,6 +85,12 @@ class Ledger:
                 chunks.release(connection, ours, owner=self.owner)
         except NotReady as error:
             log.warning("leases are left to run out", num_leases=len(ours), reason=str(error))
+
+    def _take(self, key: ChunkKey) -> tuple[Claim, chunks.PackedChunk] | None:
+        with self.database.begin_relaxed() as connection:
+            claim = chunks.claim(connection, key, owner=self.owner, lease_seconds=self.lease_seconds)
+            packed = None if claim is None else chunks.fetch(connection, key)
+        return None if claim is None or packed is None else (claim, packed)
 
     def _claim(self, key: ChunkKey) -> Claim | None:
         with self.database.begin_relaxed() as connection:

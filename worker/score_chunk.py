@@ -55,17 +55,17 @@ def run_chunk(key: ChunkKey, ledger: Ledger, scorer: Scorer) -> None:
     if ledger.stopping.is_set():
         raise Stopping
     try:
-        claim = ledger.claim(key)
+        taken = ledger.take(key)
     except NotReady as error:  # the process stops while Postgres is away
         raise Stopping from error
-    if claim is None:
+    if taken is None:
         log.debug("hint claims nothing", job_id=str(key.job_id), chunk_no=key.chunk_no)
         return
+    claim, packed = taken
     ledger.meter.begin(claim)
     is_saved = False
     try:
-        chunk = ledger.load(claim)
-        is_saved = chunk is not None and ledger.save(claim, _results(claim, chunk, scorer))
+        is_saved = ledger.save(claim, _results(claim, packed.unpacked(), scorer))
     except Exception as error:
         if isinstance(error, NotReady) and ledger.stopping.is_set():
             ledger.give_back(claim)
