@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import TypeVar
 
 import structlog
 from celery import Celery
+from sqlalchemy import Connection
 
 from core.chunks import ChunkKey
 from core.queues import bulk_queue, small_queue
@@ -14,6 +16,8 @@ from core.turns import Turns, spread, take_turns
 from core.windows import most_chunks, window_size
 from store import hints, windows
 from store.leader import Leader
+
+T = TypeVar("T", str, None)
 
 log = structlog.get_logger()
 
@@ -40,18 +44,25 @@ class Hinting:
                 if model not in models:
                     continue
                 small = windows.waiting_small(connection, model, per_client=self._small_lane_per_client)
-                slots = sum(free.values())
-                waiting = windows.waiting(connection, model, limit=slots + 1)
-                chosen, self._turns[model] = take_turns(waiting, slots=slots, turns=self._turns[model])
-                waits = waits or sum(len(backlog.chunks) for backlog in waiting) > len(chosen)
-                given: dict[str | None, list[ChunkKey]] = {None: small}
-                given.update(spread(chosen, free))
-                marked = windows.mark_hinted(connection, given)
-                for owner, keys in given.items():
-                    queue = small_queue(model) if owner is None else bulk_queue(owner)
-                    queues[queue] = [key for key in keys if key in marked]
+                queues[small_queue(model)] = _marked(connection, {None: small})[None]
+                waits = self._fill_windows(connection, model, free, queues) or waits
         self._publish(queues)
         return waits
+
+    def _fill_windows(
+        self, connection: Connection, model: str, free: dict[str, int], queues: dict[str, list[ChunkKey]]
+    ) -> bool:
+        """Look, choose and mark, again where a client's turn takes more than was looked at. True where more waits."""
+        while True:
+            slots, turns = sum(free.values()), self._turns[model]
+            waiting = windows.waiting(connection, model, slots=slots, first=turns.first)
+            chosen, turns = take_turns(waiting, slots=slots, turns=turns, is_all=len(waiting) <= slots)
+            for owner, keys in _marked(connection, spread(chosen, free)).items():
+                free[owner] -= len(keys)
+                queues.setdefault(bulk_queue(owner), []).extend(keys)
+            self._turns[model] = turns
+            if len(chosen) == slots or not turns.is_cut:
+                return sum(len(backlog.chunks) for backlog in waiting) > len(chosen)
 
     def _free_slots(self, found: list[windows.Window]) -> dict[str, dict[str, int]]:
         free: dict[str, dict[str, int]] = defaultdict(dict)
@@ -67,3 +78,9 @@ class Hinting:
                 hints.publish(self._app, keys, queue=queue)
         except hints.Unreachable as error:
             log.warning("hints were not sent; they will count as lost", error=str(error))
+
+
+def _marked(connection: Connection, given: Mapping[T, list[ChunkKey]]) -> dict[T, list[ChunkKey]]:
+    """Mark chunks as hinted to their workers, and return those that were still waiting."""
+    marked = windows.mark_hinted(connection, given)
+    return {owner: [key for key in keys if key in marked] for owner, keys in given.items()}

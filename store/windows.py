@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
 
 from sqlalchemy import Connection, Row, text
 
@@ -14,6 +15,12 @@ from core.rates import Rate
 from core.turns import Backlog, WaitingChunk
 from store import rates
 from store.workers import ALIVE_SECONDS
+
+T = TypeVar("T", str, None)
+
+CHUNKS_PER_WEIGHT = (
+    4  # of a client, looked at for one turn: where its chunks are small, its turn goes on in the next look
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +35,12 @@ class Window:
 
 
 _WINDOWS = text("""
-    SELECT w.owner, w.model, w.threads, w.details,
-           (SELECT count(*) FROM chunks c WHERE c.hinted_to = w.owner AND c.hinted_at IS NOT NULL
-               AND c.state IN ('pending', 'leased')) AS num_taken
-      FROM workers w WHERE w.state = 'ready' AND w.heartbeat_at > now() - make_interval(secs => :alive)
+    SELECT w.owner, w.model, w.threads, w.details, COALESCE(taken.num, 0) AS num_taken
+      FROM workers w
+      LEFT JOIN (SELECT hinted_to, count(*) AS num FROM chunks
+                  WHERE hinted_to IS NOT NULL AND hinted_at IS NOT NULL AND state IN ('pending', 'leased')
+                  GROUP BY hinted_to) taken ON taken.hinted_to = w.owner
+     WHERE w.state = 'ready' AND w.heartbeat_at > now() - make_interval(secs => :alive)
      ORDER BY w.owner
 """)
 
@@ -39,15 +48,40 @@ _WAITING_MODELS = text("SELECT DISTINCT model FROM jobs WHERE state IN ('queued'
 
 _OPEN = "j.model = :model AND j.client_id = client.id AND j.state IN ('queued', 'running')"
 
+_OPEN_CLIENT = "SELECT client_id FROM jobs WHERE model = :model AND state IN ('queued', 'running')"
+
+_UNHINTED = "NOT j.is_small AND c.state = 'pending' AND c.hinted_at IS NULL"
+
+# Steps from client to client along jobs_open_idx, from the given one on and then from the first, and looks at no more of
+# them than are asked for.
 _WAITING = text(f"""
+    WITH RECURSIVE later AS (
+        ({_OPEN_CLIENT} AND client_id >= :first ORDER BY client_id LIMIT 1)
+         UNION ALL
+        SELECT next.client_id FROM later CROSS JOIN LATERAL (
+               {_OPEN_CLIENT} AND client_id > later.client_id ORDER BY client_id LIMIT 1) next),
+    earlier AS (
+        ({_OPEN_CLIENT} AND client_id < :first ORDER BY client_id LIMIT 1)
+         UNION ALL
+        SELECT next.client_id FROM earlier CROSS JOIN LATERAL (
+               {_OPEN_CLIENT} AND client_id > earlier.client_id AND client_id < :first ORDER BY client_id LIMIT 1) next),
+    picked AS MATERIALIZED (
+        SELECT open.client_id AS id, client.weight
+          FROM (SELECT client_id FROM later UNION ALL SELECT client_id FROM earlier) open
+         CROSS JOIN LATERAL (SELECT weight FROM clients WHERE id = open.client_id LIMIT 1) client
+         CROSS JOIN LATERAL (
+               SELECT FROM jobs j JOIN chunks c ON c.job_id = j.id
+                WHERE j.model = :model AND j.client_id = open.client_id AND j.state IN ('queued', 'running') AND {_UNHINTED}
+                ORDER BY j.id LIMIT 1) head
+         LIMIT :max_clients)
     SELECT client.id AS client_id, client.weight, extract(epoch FROM now() - next.created_at) AS waited_seconds,
-           next.job_id, next.chunk_no, next.num_tokens_estimate
-      FROM clients client
+           next.job_id, next.chunk_no, next.num_tokens_estimate, most.num_chunks
+      FROM picked client
+     CROSS JOIN LATERAL (SELECT :per_weight * client.weight + :share / (SELECT count(*) FROM picked) AS num_chunks) most
      CROSS JOIN LATERAL (
            SELECT j.created_at, c.job_id, c.chunk_no, c.num_tokens_estimate FROM jobs j JOIN chunks c ON c.job_id = j.id
-            WHERE {_OPEN} AND NOT j.is_small AND c.state = 'pending' AND c.hinted_at IS NULL
-            ORDER BY j.id, c.chunk_no LIMIT :limit) next
-     WHERE client.id IN (SELECT client_id FROM jobs WHERE model = :model AND state IN ('queued', 'running'))
+            WHERE {_OPEN} AND {_UNHINTED}
+            ORDER BY j.id, c.chunk_no LIMIT most.num_chunks) next
      ORDER BY client.id, next.job_id, next.chunk_no
 """)  # noqa: S608 - its parts are constants of ours
 
@@ -88,9 +122,15 @@ def waiting_models(connection: Connection) -> set[str]:
     return set(connection.execute(_WAITING_MODELS).scalars())
 
 
-def waiting(connection: Connection, model: str, *, limit: int) -> list[Backlog]:
-    """For each client up to ``limit`` bulk chunks that nobody was told of, its oldest job's first."""
-    rows = connection.execute(_WAITING, {"model": model, "limit": limit}).all()
+def waiting(connection: Connection, model: str, *, slots: int, first: UUID) -> list[Backlog]:
+    """The next bulk chunks that nobody was told of: of one client more than ``slots``, from ``first`` on and round.
+
+    Of each so many as its turn may take and its part of the slots; its oldest job's first. Fewer clients: no other waits.
+    """
+    rows = connection.execute(
+        _WAITING,
+        {"model": model, "first": first, "max_clients": slots + 1, "per_weight": CHUNKS_PER_WEIGHT, "share": 2 * slots},
+    ).all()
     return [_backlog(list(own)) for _, own in groupby(rows, key=lambda row: row.client_id)]
 
 
@@ -100,7 +140,7 @@ def waiting_small(connection: Connection, model: str, *, per_client: int) -> lis
     return [ChunkKey(row.job_id, row.chunk_no) for row in found]
 
 
-def mark_hinted(connection: Connection, chunks: Mapping[str | None, Sequence[ChunkKey]]) -> set[ChunkKey]:
+def mark_hinted(connection: Connection, chunks: Mapping[T, Sequence[ChunkKey]]) -> set[ChunkKey]:
     """Mark chunks as hinted to their worker, or to the small lane (None). Only those returned were still waiting."""
     picked = [(key, owner) for owner, keys in chunks.items() for key in keys]
     marked = connection.execute(
@@ -116,4 +156,5 @@ def mark_hinted(connection: Connection, chunks: Mapping[str | None, Sequence[Chu
 
 def _backlog(rows: Sequence[Row[Any]]) -> Backlog:
     chunks = [WaitingChunk(ChunkKey(row.job_id, row.chunk_no), row.num_tokens_estimate) for row in rows]
-    return Backlog(rows[0].client_id, chunks, rows[0].weight, float(rows[0].waited_seconds))
+    first, is_whole = rows[0], len(rows) < rows[0].num_chunks
+    return Backlog(first.client_id, chunks, first.weight, float(first.waited_seconds), is_whole)

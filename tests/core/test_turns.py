@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from uuid import UUID
 
 import pytest
@@ -111,3 +112,91 @@ def test_chunks_go_to_the_emptiest_worker_and_overfill_none(free, data):
     assert all(number >= 0 for number in left.values())
     used = [left[owner] for owner in given_out]
     assert not used or max(left.values()) - min(used) <= 1
+
+
+def seen_from(turns, left, *, slots, num_chunks):
+    """What the ledger shows of the backlogs: the next clients, more than slots, and of each some chunks."""
+    order = sorted(
+        (each for each in left.values() if each.chunks), key=lambda each: (each.client_id < turns.first, each.client_id)
+    )
+    return [
+        Backlog(
+            each.client_id, each.chunks[:num_chunks], each.weight, each.waited_seconds, len(each.chunks) <= num_chunks
+        )
+        for each in order[: slots + 1]
+    ], len(order) <= slots
+
+
+@given(waiting=backlogs, slots=st.integers(1, 4), num_chunks=st.integers(1, 3), num_rounds=st.integers(1, 6))
+def test_a_decision_that_sees_what_comes_next_chooses_what_one_that_sees_everything_does(
+    waiting, slots, num_chunks, num_rounds
+):
+    left = {each.client_id: each for each in waiting}
+    turns = Turns(largest=(1000, 1000))
+    for _ in range(num_rounds):
+        everything, after = take_turns(list(left.values()), slots=slots, turns=turns)
+        chosen, partly = [], turns
+        while len(chosen) < slots:  # as the scheduler does: it looks again where a turn takes more than it saw
+            seen, is_all = seen_from(partly, left, slots=slots - len(chosen), num_chunks=num_chunks)
+            some, partly = take_turns(seen, slots=slots - len(chosen), turns=partly, is_all=is_all)
+            for key in some:
+                own = left[key.job_id]
+                left[key.job_id] = Backlog(own.client_id, own.chunks[1:], own.weight, own.waited_seconds)
+            chosen += some
+            if not partly.is_cut:
+                break
+        assert chosen == everything
+        assert (partly.last, partly.deficits) == (after.last, after.deficits)
+        turns = Turns(after.last, after.is_cut, after.deficits, (1000, 1000))
+
+
+def test_a_turn_that_takes_more_than_is_seen_goes_on_where_it_ended():
+    first = Backlog(A, backlog(A, [1] * 3).chunks, is_whole=False)
+    chosen, turns = take_turns([first, backlog(B, [10] * 9)], slots=9, turns=Turns(), is_all=False)
+    assert chosen == [ChunkKey(A, number) for number in range(3)]
+    assert (turns.last, turns.is_cut, turns.first, turns.deficits) == (A, True, A, {A: 7.0})
+
+
+@pytest.mark.parametrize(
+    ("turns", "first"),
+    [
+        (Turns(), UUID(int=0)),
+        (Turns(A), UUID(int=2)),
+        (Turns(A, is_cut=True), A),
+        (Turns(UUID(int=2**128 - 1)), UUID(int=0)),
+    ],
+)
+def test_turns_go_on_behind_who_was_served_last_or_at_whose_turn_was_cut(turns, first):
+    assert turns.first == first
+
+
+def test_what_a_client_may_still_send_is_kept_while_its_turn_is_far_and_forgotten_once_it_waits_no_more():
+    turns = Turns(A, deficits={A: 1.0, B: 2.0, CLIENTS[4]: 5.0})
+    seen = [backlog(C, [10] * 9), backlog(CLIENTS[3], [10] * 9)]
+    _, after = take_turns(seen, slots=1, turns=turns, is_all=False)
+    assert after.deficits == {A: 1.0, CLIENTS[4]: 5.0}, "B comes before C and was not there"
+    _, after = take_turns(seen, slots=1, turns=turns)
+    assert after.deficits == {}
+    assert take_turns([], slots=1, turns=turns)[1].deficits == {}
+
+
+def test_the_quantum_lasts_a_round_and_the_next_so_that_all_have_the_same_whatever_is_seen_of_them():
+    left = {client: backlog(client, [1000, *[10] * 300] if client == A else [10] * 300) for client in CLIENTS}
+    turns, tokens = Turns(), dict.fromkeys(CLIENTS, 0)
+    for num_rounds in (1, 2):
+        while tokens[CLIENTS[4]] < num_rounds * 1000:
+            seen, _ = seen_from(turns, left, slots=1, num_chunks=300)
+            ((key,), turns) = take_turns(seen, slots=1, turns=turns, is_all=False)
+            own = left[key.job_id]
+            tokens[key.job_id] += own.chunks[0].num_tokens
+            left[key.job_id] = Backlog(own.client_id, own.chunks[1:])
+        assert set(tokens.values()) == {num_rounds * 1000}
+
+
+def test_ten_thousand_clients_cost_a_decision_what_they_have_next_and_no_more():
+    everyone = [backlog(UUID(int=number), [100] * 4) for number in range(1, 10_001)]
+    turns = Turns(deficits={each.client_id: 5.0 for each in everyone})
+    started_at = time.perf_counter()
+    chosen, _ = take_turns(everyone, slots=100, turns=turns)
+    assert len(chosen) == 100
+    assert time.perf_counter() - started_at < 2, "it took half a minute once"

@@ -95,6 +95,20 @@ def test_clients_take_turns_however_large_their_backlogs_are(database, leader, h
         assert dict(map(tuple, rows)) == {large.id: 2, small.id: 2}
 
 
+def test_a_turn_of_many_tiny_chunks_is_filled_in_one_go_however_few_of_them_are_looked_at_at_a_time(
+    database, leader, app, create, worker
+):
+    hinting = Hinting(app, bulk_window=60, window_seconds=10, small_lane_per_client=3)
+    worker("w1", threads=64, rate=Rate(1e6, 100.0, 0.1))
+    tiny = create(300, client_id=other_client(database, 7))
+    for number in range(8, 17):
+        create(300, chunk_items=300, client_id=other_client(database, number))
+    hinting.fill(leader)
+    with database.begin() as connection:
+        rows = connection.execute(text("SELECT job_id, count(*) FROM chunks WHERE hinted_at IS NOT NULL GROUP BY 1"))
+        assert dict(map(tuple, rows)) == {tiny.id: 60}, "its turn is worth the 300 items of the others' chunks"
+
+
 def test_a_small_job_that_found_the_lane_full_is_hinted_there_as_room_comes(
     database, leader, hinting, create, worker, queued
 ):
