@@ -69,15 +69,15 @@ class Admission:
                 queued = self._queued.get()
                 self._queued.put(Queued(queued.backlog.plus(model, client_id, new), queued.own_limits))
                 return
-        raise excess.refusal(self.tokens_per_second(model))
+        raise self._refusal_of(excess, client_id)
 
-    def refusal(self, client_id: UUID, model: str, new: Load) -> Refused | None:
+    def refusal(self, client_id: UUID, new: Load) -> Refused | None:
         """Why a job would not be taken now. Counts nothing."""
         if (refusal := self._redis_refusal() or self._disk_refusal()) is not None:
             return refusal
         with self._lock:
             excess = self._excess(client_id, new, NOTHING)
-        return None if excess is None else excess.refusal(self.tokens_per_second(model))
+        return None if excess is None else self._refusal_of(excess, client_id)
 
     def num_tokens_ahead(self, model: str) -> int:
         """What is queued for the model."""
@@ -93,6 +93,13 @@ class Admission:
         queued = self._queued.get()
         limits = Limits.of(self._settings, own_max_tokens=queued.own_limits.get(client_id))
         return admission.find_excess(queued.backlog, limits, client_id, new, arrived=arrived)
+
+    def _refusal_of(self, excess: Excess, client_id: UUID) -> Refused:
+        """What is queued drains at the rates of all the models that it is queued for."""
+        with self._lock:
+            models = self._queued.get().backlog.models(client_id if excess.is_of_client else None)
+        known = [rate for model in sorted(models) if (rate := self.tokens_per_second(model)) is not None]
+        return excess.refusal(sum(known) if known else None)
 
     def _redis_refusal(self) -> Refused | None:
         return admission.redis_refusal(*self._redis_memory.get(), self._settings.max_redis_share)

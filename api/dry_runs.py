@@ -68,7 +68,7 @@ class DryRun:
     def answer(self, process: Process, client_id: UUID, *, warnings: Iterable[str] = ()) -> DryRunAnswer:
         """What has been counted, and what it would meet now."""
         model, room = self._job.parameters.model, process.admission
-        refusal = room.refusal(client_id, model, self._load)
+        refusal = room.refusal(client_id, self._load)
         num_ahead, rate = room.num_tokens_ahead(model), room.tokens_per_second(model)
         return DryRunAnswer(
             model=model,

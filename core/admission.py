@@ -57,6 +57,12 @@ class Backlog:
         """One model's."""
         return sum((load for (name, _), load in self.loads.items() if name == model), NOTHING)
 
+    def models(self, client_id: UUID | None) -> set[str]:
+        """The models that something is queued for, by one client or by any."""
+        return {
+            model for (model, client), load in self.loads.items() if client_id in (None, client) and load != NOTHING
+        }
+
     def total(self) -> Load:
         """Everyone's."""
         return sum(self.loads.values(), NOTHING)

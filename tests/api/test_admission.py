@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from uuid import UUID
 
 import httpx
@@ -205,6 +206,23 @@ def test_it_is_worth_coming_back_when_the_surplus_is_scored_at_the_workers_rate(
         rate = {"rate": {"tokens_per_second": 25, "chunks_per_second": 1}}
         connection.execute(text("UPDATE workers SET details = :d"), {"d": json.dumps(rate)})
     assert as_json(api, 30).headers["Retry-After"] == "12"
+
+
+def test_the_surplus_of_all_drains_at_the_rates_of_all_models_that_are_waited_for(limited, database):
+    with database.begin() as connection:
+        model_cards.publish(connection, replace(FAKE_CARD, name="other"), None)
+        for model, rate in (("fake", 25), ("other", 75), ("idle", 1_000)):
+            workers.register(connection, WorkerInfo(model, "host", 1, model, 16, "ready"))
+            details = {"rate": {"tokens_per_second": rate, "chunks_per_second": 1}}
+            connection.execute(
+                text("UPDATE workers SET details = :d WHERE owner = :o"), {"d": json.dumps(details), "o": model}
+            )
+    api = limited(max_queued_tokens_total=MAX_TOKENS)
+    for model in ("fake", "other"):
+        assert api.post("/v1/jobs", json={"model": model, "items": [ITEM] * 50}).status_code == 202
+    answer = api.post("/v1/jobs", json={"model": "fake", "items": [ITEM] * 30})
+    assert_refused(answer, 503, "total_backlog_full")
+    assert answer.headers["Retry-After"] == "3"
 
 
 def test_jobs_that_come_at_once_pass_the_limit_by_little(limited, database):

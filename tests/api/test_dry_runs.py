@@ -92,12 +92,16 @@ def test_lines_are_counted_as_json_is(encoding, dry_run, dry_lines):
     assert dry_lines(items[-1:]).json()["prompt_tokens"] == 3
 
 
-def test_an_eta_follows_from_what_is_queued_and_the_workers_rate(dry_run, rate):
+def test_an_eta_follows_from_what_is_queued_and_the_workers_rate(api, dry_run, submit, rate):
     assert dry_run(["a"])["eta_seconds"] is None
     rate(500)
+    job = submit(["a" * 3] * 2_000)
     answer = dry_run(["a"] * 1_000)
     assert answer["tokens_per_second"] == 500
+    assert answer["num_tokens_ahead"] >= 2_000
     assert answer["eta_seconds"] == round((answer["num_tokens_ahead"] + answer["num_tokens_estimate"]) / 500, 1)
+    api.post(job["links"]["cancel"])
+    api.delete(job["links"]["self"])
 
 
 def test_what_a_job_would_be_refused_for_is_told_and_it_is_counted_all_the_same(serving, api_settings):
@@ -137,8 +141,8 @@ def test_a_fault_is_refused_as_in_a_job(name, api, dry_lines):
 
 
 def test_lines_that_would_be_skipped_are_warned_of_and_asked_nothing(dry_lines):
-    answer = dry_lines(["abcd", {"txt": "a"}, "ef"], on_invalid="skip").json()
-    assert (answer["num_items"], answer["prompt_tokens"]) == (3, 6)
+    answer = dry_lines(["abcd", {"txt": "a"}, "ef"], on_invalid="skip", query="q").json()
+    assert (answer["num_items"], answer["prompt_tokens"]) == (3, 5 + 3)
     assert "line 3" in answer["warnings"][0]
 
 

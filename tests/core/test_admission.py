@@ -125,6 +125,12 @@ def test_more_adds_up_by_model_and_client():
     assert more.of_client(ME) == Load(611, 2_022)
     assert more.of_model("fake") == Load(901, 3_002)
     assert BACKLOG.of_client(ME) == MINE
+    assert (more.models(ME), more.models(OTHER), more.models(None)) == (
+        {"fake", "new"},
+        {"fake", "words"},
+        {"fake", "new", "words"},
+    )
+    assert Backlog({("done", ME): Load()}).models(None) == set()
 
 
 FULL = [
