@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from core.errors import Broken, NotReady, Refused
+from core.errors import Broken, NotReady, RankmillError, Refused
 from core.results import ItemResult
 from core.states import JobState
 from rankmill.backoff import Backoff
@@ -185,12 +185,14 @@ def _pause(backoff: Backoff, answer: httpx.Response | Away) -> Pause:
     return Pause(seconds, str(error))
 
 
-def _broken_off(answer: httpx.Response | Away, upload: Upload) -> Exception:
+def _broken_off(answer: httpx.Response | Away, upload: Upload) -> RankmillError:
     """Items that are gone can't be sent again."""
     reason = answer.error if isinstance(answer, Away) else error_of(answer)
     detail = (
-        f"the upload was broken off in line {upload.num_items + 1:,} of the items ({reason}). Nothing of it is "
-        "scored: the server keeps a failed job (upload_incomplete), if any. What the items came from can't be read again: "
-        "make them anew, and send the job again"
+        f"the upload was broken off in line {upload.num_items + 1:,} of the items ({reason}). Nothing of it is scored: the "
+        "server keeps a failed job (upload_incomplete), if any. What the items came from can't be read again: make them "
+        "anew, and send the job again"
     )
+    if isinstance(reason, Refused):
+        return Refused(reason.code, detail, status=reason.status, retry_after_seconds=reason.retry_after_seconds)
     return NotReady(detail)

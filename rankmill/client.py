@@ -20,7 +20,7 @@ from rankmill.backoff import PATIENCE_SECONDS, Backoff
 from rankmill.calls import Call
 from rankmill.downloads import Downloaded, format_of, part_of
 from rankmill.packing import Compression
-from rankmill.replies import Job, Model, ModelList, Worker, WorkerList
+from rankmill.replies import DryRun, Job, Model, ModelList, Worker, WorkerList
 from rankmill.result_stream import ResultFile, ResultFormat, Wanted
 from rankmill.steps import Ask, Away, Pause, Send, Stream
 from rankmill.upload import Upload
@@ -82,10 +82,10 @@ class Client:
 
     def dry_run(
         self, request: dict[str, Any] | None = None, *, items: Iterable[Any] | None = None, **fields: Any
-    ) -> dict[str, Any]:
+    ) -> DryRun:
         """What the server would make of such a job; nothing is stored."""
         whole, upload = calls.submission({**(request or {}), **fields, "dry_run": True}, items)
-        return self._run(calls.submit(dict[str, Any], whole, upload, self._backoff()))
+        return self._run(calls.submit(DryRun, whole, upload, self._backoff()))
 
     def rerank(self, query: str, items: Iterable[Any], *, wait_seconds: int = 30, **fields: Any) -> list[ItemResult]:
         """The results of a job, best first; those without a score are the last. For as many as fit into memory."""

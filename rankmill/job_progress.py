@@ -19,7 +19,7 @@ from rankmill.job_display import clock, pace
 from rankmill.replies import Job
 from rankmill.upload import Upload
 
-BEAT_SECONDS = 10.0  # between the lines of a log
+BEAT_SECONDS = 5.0  # between the lines of a log
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -58,7 +58,7 @@ def shown(*, is_quiet: bool = False, console: Console | None = None) -> Iterator
 
 
 class Lines:
-    """Writes a step every ten seconds; nothing of what is over before."""
+    """Writes a step every five seconds; nothing of what is over before."""
 
     def __init__(self, console: Console, now: Callable[[], float]) -> None:
         self._console = console

@@ -38,9 +38,9 @@ def of_rows(data: bytes) -> WholeResults:
     end = _row_end(data, len(data))
     if end < 0:
         return NONE
-    return WholeResults(
-        end + 2, int(data[_row_end(data, end) + 2 if _row_end(data, end) >= 0 else 0 : end].split(b",", 1)[0])
-    )
+    before = _row_end(data, end)
+    row = data[0 if before < 0 else before + 2 : end]
+    return WholeResults(end + 2, int(row.split(b",", 1)[0]))
 
 
 def _row_end(data: bytes, before: int) -> int:

@@ -52,6 +52,22 @@ class EndedJob(Job, frozen=True, kw_only=True):
     next_cursor: str | None = None
 
 
+class DryRun(Struct, frozen=True, kw_only=True):
+    """What a job would be. ``prompt_tokens`` is exact, None where it is not counted; ``refusal`` says why it would not be taken."""
+
+    model: str
+    num_items: int
+    num_chunks: int
+    num_bytes: int
+    num_tokens_estimate: int
+    prompt_tokens: int | None = None
+    num_tokens_ahead: int = 0
+    tokens_per_second: float | None = None
+    eta_seconds: float | None = None
+    refusal: dict[str, Any] | None = None
+    warnings: list[str] = []
+
+
 class ResultPage(Struct, frozen=True):
     """Some results. ``next_cursor`` leads on; None: these were the last."""
 

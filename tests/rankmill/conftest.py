@@ -7,7 +7,7 @@ import pytest
 from rankmill.background import running_up
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server_url(tmp_path_factory):
     """The address of a running stack."""
     with running_up(tmp_path_factory.mktemp("up"), model="fake") as (url, _):

@@ -89,6 +89,50 @@ def test_submit_prints_the_id_alone_and_the_other_commands_take_it(rankmill):
     assert "completed" in rankmill("cancel", job_id).stderr  # ended: it stays as it is
 
 
+def test_a_dry_run_prints_what_the_server_counts(rankmill):
+    counted = json.loads(rankmill("submit", "-", "--dry-run", stdin="one\ntwo\n").stdout)
+    assert (counted["num_items"], counted["prompt_tokens"]) == (2, 6)
+
+
+@pytest.mark.parametrize("command", ["wait", "results"])
+@pytest.mark.parametrize(("name", "options"), [("r.csv", []), ("r.jsonl", []), ("r.txt", ["--format", "csv"])])
+def test_results_are_written_in_the_format_of_the_ending_or_the_one_that_is_named(
+    rankmill, tmp_path, command, name, options
+):
+    job_id = rankmill("submit", "-", stdin="one\ntwo\n").stdout.strip()
+    rankmill("wait", job_id)
+    done = rankmill(command, job_id, "-o", str(tmp_path / name), *options)
+    assert (done.exit_code, done.stdout) == (0, "")
+    first = (tmp_path / name).read_text().splitlines()[0]
+    assert first.startswith('{"index":0' if name.endswith("jsonl") else "index,id,score")
+
+
+def test_parquet_is_written_and_printed_alike(rankmill, tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    job_id = rankmill("submit", "-", stdin="one\ntwo\n").stdout.strip()
+    rankmill("wait", job_id, "--output", str(tmp_path / "r.parquet"))
+    assert pq.read_table(tmp_path / "r.parquet").num_rows == 2
+    assert rankmill("results", job_id, "--format", "parquet").stdout_bytes == (tmp_path / "r.parquet").read_bytes()
+
+
+def test_faults_of_a_file_are_told_as_compilers_do(rankmill, tmp_path):
+    source = tmp_path / "items.jsonl"
+    source.write_text('"fine"\n{"text": 3}\nnot json\n')
+    done = rankmill("submit", str(source))
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[0].startswith(f"{source}:3: the line is not valid JSON")
+    assert done.stderr.splitlines()[-1].startswith(f"rankmill: {source}:2: text must be text or null")
+    assert "nothing of the file was stored [invalid_lines]" in done.stderr
+
+
+def test_a_job_without_failures_has_nothing_to_retry(rankmill):
+    job_id = rankmill("submit", "-", stdin="one\n").stdout.strip()
+    rankmill("wait", job_id)
+    done = rankmill("retry", job_id)
+    assert done.exit_code == 2
+    assert "nothing_to_retry" in done.stderr
+
+
 def test_waiting_for_a_cancelled_job_ends_with_status_1(rankmill):
     many = "".join(f"{number}\n" for number in range(100_000))
     job_id = rankmill("submit", "-", stdin=many).stdout.strip()
