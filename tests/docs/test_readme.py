@@ -13,7 +13,7 @@ from click import Command
 from rankmill.cli import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/operations.md", "docs/architecture.md", "docs/api.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/operations.md", "docs/architecture.md", "docs/api.md", "docs/client.md")
 FENCE = re.compile(r"^```(?:sh|bash|console)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(?P<body>(?:make|rankmill) [^`\n]+)`")
 COMMAND = re.compile(r"(?:^|[\s;&|(])(?:\.venv/bin/)?(?P<tool>make|rankmill) +(?P<rest>[^;&|)#\n]+)", re.MULTILINE)
