@@ -92,11 +92,11 @@ class AsyncClient:
 
     async def cancel(self, job_id: str) -> Job:
         """End the job where it has not ended; its finished results stay."""
-        return await self._run(calls.ask(Job, "POST", f"/v1/jobs/{job_id}/cancel"))
+        return await self._run(calls.change(job_id, "cancel"))
 
     async def retry(self, job_id: str) -> Job:
         """A new job of the items that an ended job did not score; asked again, the same one."""
-        return await self._run(calls.ask(Job, "POST", f"/v1/jobs/{job_id}/retry"))
+        return await self._run(calls.change(job_id, "retry"))
 
     async def models(self) -> list[Model]:
         """The served models."""
@@ -173,7 +173,7 @@ class AsyncClient:
         try:
             match step:
                 case Ask():
-                    return await self._http.request(**connection.arguments(step))
+                    return await self._http.request(**connection.arguments(step, self._timeout_seconds))
                 case Send():
                     return await self._send(step)
                 case Pause():
@@ -212,7 +212,7 @@ class AsyncClient:
         backoff = self._backoff()
         while True:
             try:
-                async with self._http.stream(**connection.arguments(stream.ask())) as answer:
+                async with self._http.stream(**connection.arguments(stream.ask(), self._timeout_seconds)) as answer:
                     if not answer.is_success:
                         await answer.aread()
                         trouble: httpx.Response | Away = answer

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import httpx
 
@@ -33,6 +33,7 @@ POLL_GROWTH = 1.5
 SMALL_LIST_ITEMS = 1_000  # up to here, and
 SMALL_LIST_BYTES = 8 << 20  # here, a list goes as one piece of JSON
 PAGE_RESULTS = 1_000  # the most that the server gives
+SLOW_SECONDS = 600
 PAGE_JOBS = 100  # likewise
 JSON = {"Content-Type": "application/json"}
 
@@ -44,6 +45,12 @@ def ask(kind: type[Reply], method: str, path: str, **parameters: Any) -> Call[Re
     """One request, one answer."""
     answer = yield Ask(method, path, parameters=parameters or None)
     return decoded(_came(answer), kind)
+
+
+def change(job_id: str, what: Literal["cancel", "retry"]) -> Call[Job]:
+    """A job, or the job that retries it. With millions of items it takes the server its time."""
+    answer = yield Ask("POST", f"/v1/jobs/{job_id}/{what}", slow_seconds=SLOW_SECONDS)
+    return decoded(_came(answer), Job)
 
 
 def jobs(limit: int) -> Call[list[Job]]:
@@ -69,13 +76,17 @@ def submit(
     fields: dict[str, Any],
     upload: Upload | None,
     backoff: Backoff,
-    headers: dict[str, str] | None = None,
+    *,
+    wait_seconds: int = 0,
 ) -> Call[Reply]:
     """A job, sent again where that can't make two of it, and where the items are still there to be sent."""
-    extra = headers or {}
-    step = (
-        Send(upload, extra) if upload else Ask("POST", "/v1/jobs", headers={**JSON, **extra}, content=encoded(fields))
-    )
+    headers = {"Prefer": f"wait={wait_seconds}"} if wait_seconds else {}
+    step: Send | Ask
+    if upload:
+        step = Send(upload, headers)
+    else:
+        body, headers = encoded(fields), {**JSON, **headers}
+        step = Ask("POST", "/v1/jobs", headers=headers, content=body, slow_seconds=wait_seconds)
     while True:
         answer = yield step
         if isinstance(answer, httpx.Response) and answer.status_code not in BUSY:
@@ -114,7 +125,7 @@ def rerank(
 ) -> Call[list[ItemResult]]:
     """The results of a job that is waited for, best first, those without a score last."""
     whole, upload = submission({**fields, "query": query}, items)
-    first = yield from submit(EndedJob, whole, upload, backoff, {"Prefer": f"wait={wait_seconds}"})
+    first = yield from submit(EndedJob, whole, upload, backoff, wait_seconds=wait_seconds)
     job: Job = first
     results, cursor = first.results or [], first.next_cursor
     if first.results is None:

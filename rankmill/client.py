@@ -105,11 +105,11 @@ class Client:
 
     def cancel(self, job_id: str) -> Job:
         """End the job where it has not ended; its finished results stay."""
-        return self._run(calls.ask(Job, "POST", f"/v1/jobs/{job_id}/cancel"))
+        return self._run(calls.change(job_id, "cancel"))
 
     def retry(self, job_id: str) -> Job:
         """A new job of the items that an ended job did not score; asked again, the same one."""
-        return self._run(calls.ask(Job, "POST", f"/v1/jobs/{job_id}/retry"))
+        return self._run(calls.change(job_id, "retry"))
 
     def models(self) -> list[Model]:
         """The served models."""
@@ -192,7 +192,7 @@ class Client:
         try:
             match step:
                 case Ask():
-                    return self._http.request(**connection.arguments(step))
+                    return self._http.request(**connection.arguments(step, self._timeout_seconds))
                 case Send():
                     return self._send(step)
                 case Pause():
@@ -222,7 +222,7 @@ class Client:
         backoff = self._backoff()
         while True:
             try:
-                with self._http.stream(**connection.arguments(stream.ask())) as answer:
+                with self._http.stream(**connection.arguments(stream.ask(), self._timeout_seconds)) as answer:
                     if not answer.is_success:
                         answer.read()
                         trouble: httpx.Response | Away = answer

@@ -24,7 +24,7 @@ def checked(url: str) -> str:
     return url.rstrip("/")
 
 
-def arguments(ask: Ask) -> dict[str, Any]:
+def arguments(ask: Ask, timeout_seconds: float) -> dict[str, Any]:
     """The request as httpx takes it."""
     return {
         "method": ask.method,
@@ -32,6 +32,7 @@ def arguments(ask: Ask) -> dict[str, Any]:
         "params": ask.parameters,
         "headers": ask.headers,
         "content": ask.content,
+        "timeout": httpx.Timeout(timeout_seconds, read=timeout_seconds + ask.slow_seconds),
     }
 
 

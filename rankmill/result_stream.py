@@ -19,6 +19,7 @@ from rankmill.steps import Ask
 
 Part = TypeVar("Part")
 
+SLOW_SECONDS = 600  # a large job is ranked window by window
 ResultFormat = Literal["ndjson", "csv", "parquet", "arrow"]
 MEDIA_TYPES: dict[ResultFormat, str] = {
     "ndjson": "application/x-ndjson",
@@ -47,7 +48,8 @@ class Wanted:
             "include": self.include or None,
         }
         parameters = {name: value for name, value in values.items() if value is not None}
-        return Ask("GET", f"/v1/jobs/{self.job_id}/results", parameters, {"Accept": media_type})
+        path, headers = f"/v1/jobs/{self.job_id}/results", {"Accept": media_type}
+        return Ask("GET", path, parameters, headers, slow_seconds=SLOW_SECONDS if self.order == "score" else 0)
 
 
 class ResultLines(Generic[Part]):

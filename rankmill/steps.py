@@ -14,13 +14,14 @@ Part_co = TypeVar("Part_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request that is small, as is its answer."""
+    """A request that is small, as is its answer. The server may take ``slow_seconds`` more than others to begin with it."""
 
     method: str
     path: str
     parameters: dict[str, Any] | None = None
     headers: dict[str, str] | None = None
     content: bytes | None = None
+    slow_seconds: float = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,3 +215,18 @@ def test_an_early_503_stops_a_generator_which_then_goes_on_from_where_it_was(kin
 def test_what_is_no_address_is_refused(url):
     with pytest.raises(Refused, match="not the address of a server"):
         Client(url)
+
+
+def test_an_answer_that_is_waited_for_has_its_time_on_top_of_the_timeout():
+    seen = []
+
+    def answer(request):
+        seen.append((request.headers.get("Prefer"), request.extensions["timeout"]["read"]))
+        return httpx.Response(200, json={**JOB, "results": [RESULT], "next_cursor": None})
+
+    with Client("http://test", timeout_seconds=5, transport=httpx.MockTransport(answer)) as client:
+        client.rerank("q", ["a"], wait_seconds=50)
+        client.job("j")
+        client.cancel("j")
+        client.rerank("q", ["a"], wait_seconds=0)
+    assert seen == [("wait=50", 55), (None, 5), (None, 605), (None, 5)]
