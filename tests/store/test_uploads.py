@@ -39,12 +39,14 @@ def test_a_job_is_queued_with_all_its_items_only_when_its_body_has_ended(databas
     add(300)
     assert read(receiving).state == JobState.RECEIVING
     with database.begin() as connection:
-        assert windows.waiting(connection, "fake", limit=10) == [], "nothing of it is to be hinted yet"
+        assert windows.waiting(connection, "fake", slots=10, first=DEFAULT_CLIENT_ID) == [], (
+            "nothing of it is to be hinted yet"
+        )
     with database.begin() as connection:
         job = uploads.finish(connection, receiving.id)
     assert (job.state, job.counts.total) == (JobState.QUEUED, 300)
     with database.begin() as connection:
-        (backlog,) = windows.waiting(connection, "fake", limit=10)
+        (backlog,) = windows.waiting(connection, "fake", slots=10, first=DEFAULT_CLIENT_ID)
     assert len(backlog.chunks) == 3
 
 
