@@ -1,4 +1,4 @@
-"""No way in passes the limits of what is queued, and no part that is full takes a job."""
+"""No way in passes the limits of what is queued, and each is open again once there is room."""
 
 from __future__ import annotations
 
@@ -8,43 +8,29 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from uuid import UUID
 
-import httpx
 import pytest
-import redis
 from cards import FAKE_CARD
 from fake_scoring import score_chunk
 from sqlalchemy import text
+from ways_in import ITEM, NDJSON, WAYS, as_json, as_lines, as_scoring, assert_refused, body_of, front_ends, num_rows
 
 from api import admission
 from core.chunks import ChunkKey
-from core.errors import Broken
-from rankmill.embedded.valkey import Valkey
 from store import model_cards, workers
 from store.workers import WorkerInfo
 
-NDJSON = {"Content-Type": "application/x-ndjson"}
-ITEM = "x" * 36  # 10 tokens as estimated, its own among them
 MAX_TOKENS = 1_000
 
 
 @pytest.fixture
 def limited(serving, api_settings, database, database_url):
     """Serve a front end with these settings over a ledger of its own; a client of it."""
-    clients = []
-    with database.begin() as connection:
-        model_cards.publish(connection, FAKE_CARD, None)
+    yield from front_ends(serving, api_settings, database, database_url)
 
-    def limited(**changes):
-        settings = api_settings.model_copy(update={"database_url": database_url, **changes})
-        block = serving(settings)
-        client = httpx.Client(base_url=block.__enter__(), timeout=20, trust_env=False)
-        clients.append((block, client))
-        return client
 
-    yield limited
-    for block, client in clients:
-        client.close()
-        block.__exit__(None, None, None)
+@pytest.fixture
+def rows(database):
+    return lambda: num_rows(database)
 
 
 @pytest.fixture
@@ -59,52 +45,12 @@ def finish(database):
     return finish
 
 
-@pytest.fixture
-def rows(database):
-    def rows():
-        with database.begin() as connection:
-            return [connection.execute(text(f"SELECT count(*) FROM {t}")).scalar() for t in ("jobs", "chunk_inputs")]
-
-    return rows
-
-
-def body_of(num_items, **job):
-    return b"".join(json.dumps(each).encode() + b"\n" for each in [job, *[ITEM] * num_items])
-
-
-def as_json(api, num_items):
-    return api.post("/v1/jobs", json={"items": [ITEM] * num_items})
-
-
-def as_lines(api, num_items):
-    return api.post("/v1/jobs", content=body_of(num_items), headers=NDJSON)
-
-
-def as_scoring(api, num_items):
-    body = {"query": "", "items": [ITEM] * num_items, "label_token_ids": [1, 2]}
-    return api.post("/generative_scoring", json=body)
-
-
-WAYS = {"json": as_json, "lines": as_lines, "generative scoring": as_scoring}
 LIMITS = {
     "max_queued_tokens_per_client": (MAX_TOKENS, 429, "backlog_full", "1,000 tokens of yours"),
     "max_queued_bytes_per_client": (3_600, 429, "backlog_full", "3,600 bytes of yours"),
     "max_queued_tokens_total": (MAX_TOKENS, 503, "total_backlog_full", "1,000 tokens of all clients"),
     "max_queued_bytes_total": (3_600, 503, "total_backlog_full", "3,600 bytes of all clients"),
 }
-
-
-def assert_refused(answer, status, code, *words):
-    assert answer.status_code == status, answer.text
-    problem = answer.json()
-    if "error" in problem and isinstance(problem["error"], dict):
-        detail = problem["error"]["message"]
-        assert problem["error"]["code"] == status
-    else:
-        detail = problem["detail"]
-        assert problem["code"] == code
-    assert all(word in detail for word in words), detail
-    assert 1 <= int(answer.headers["Retry-After"]) <= 3_600
 
 
 @pytest.mark.parametrize("setting", LIMITS)
@@ -231,68 +177,3 @@ def test_jobs_that_come_at_once_pass_the_limit_by_little(limited, database):
         statuses = list(pool.map(lambda _: as_json(api, 10).status_code, range(60)))
     assert set(statuses) == {202, 429}
     assert 10 <= statuses.count(202) <= 15, "a measure may come between an answer and its commit"
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_nothing_is_taken_while_the_database_is_too_large(way, limited, rows):
-    before = rows()
-    answer = WAYS[way](limited(max_database_bytes=1_000_000), 1)
-    assert_refused(answer, 503, "database_full", "RANKMILL_MAX_DATABASE_BYTES")
-    assert rows() == before
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_nothing_is_taken_while_the_ledgers_disk_is_nearly_full(way, limited, rows, tmp_path):
-    before = rows()
-    answer = WAYS[way](limited(ledger_dir=str(tmp_path), min_free_disk_bytes=1 << 60), 1)
-    assert_refused(answer, 503, "disk_full", "RANKMILL_MIN_FREE_DISK_BYTES")
-    assert rows() == before
-
-
-def test_a_disk_with_room_or_that_is_elsewhere_takes_jobs(limited, tmp_path):
-    assert as_json(limited(ledger_dir=str(tmp_path), min_free_disk_bytes=1), 1).status_code == 202
-    assert as_json(limited(min_free_disk_bytes=1 << 60), 1).status_code == 202
-
-
-def test_a_ledger_folder_that_is_not_there_is_told_at_the_start(api_settings, tmp_path):
-    settings = api_settings.model_copy(update={"ledger_dir": str(tmp_path / "gone")})
-    with pytest.raises(Broken, match="RANKMILL_LEDGER_DIR"):
-        admission.Admission(settings, None, None)
-
-
-@pytest.fixture
-def own_redis(tmp_path):
-    """A server that nobody else fills, and a client of it."""
-    server = Valkey(tmp_path, output=tmp_path / "valkey.log")
-    server.start()
-    with redis.Redis.from_url(server.url) as client:
-        yield server.url, client
-    server.stop()
-
-
-def test_nothing_begins_while_redis_is_nearly_full_and_what_has_begun_arrives(limited, own_redis, rows):
-    api = limited(redis_url=own_redis[0])
-
-    def body():
-        yield b"{}\n"
-        yield body_of(10_000)[3:]
-        while rows()[0] == 0:
-            time.sleep(0.02)
-        own_redis[1].config_set("maxmemory", own_redis[1].info("memory")["used_memory"] * 100 // 95)
-        time.sleep(admission.REDIS_SECONDS)
-        for post in WAYS.values():
-            assert_refused(post(api, 1), 503, "redis_full", "RANKMILL_MAX_REDIS_SHARE")
-        yield body_of(8_000)[3:]
-
-    answer = api.post("/v1/jobs", content=body(), headers=NDJSON)
-    assert answer.status_code == 202, answer.text
-    assert answer.json()["counts"]["total"] == 18_000
-    assert rows()[0] == 1
-    own_redis[1].config_set("maxmemory", 0)
-    time.sleep(admission.REDIS_SECONDS)
-    assert as_json(api, 1).status_code == 202
-
-
-def test_jobs_are_taken_while_redis_is_away(limited):
-    api = limited(redis_url="redis://127.0.0.1:1/0")
-    assert as_json(api, 1).status_code == 202
