@@ -11,7 +11,7 @@ from core.chunks import ChunkKey
 from core.queues import bulk_queue, small_queue
 from core.rates import Rate
 from scheduler.hinting import Hinting
-from store import chunks, rates, workers
+from store import chunks, hints, rates, workers
 from store.hints import celery_app
 
 
@@ -148,6 +148,16 @@ def test_a_thread_is_left_for_small_jobs_however_few_threads_there_are(database,
     create(300)
     hinting.fill(leader)
     assert hinted_to(database) == {"w1": 2}
+
+
+def test_hints_leave_when_no_transaction_is_open(database, leader, hinting, create, worker, monkeypatch):
+    worker("w1")
+    create(300)
+    create(2)
+    seen = []
+    monkeypatch.setattr(hints, "publish", lambda *_, **__: seen.append(leader._connection.in_transaction()))
+    hinting.fill(leader)
+    assert seen == [False, False]
 
 
 def test_nothing_is_hinted_twice_and_redis_away_loses_only_time(database, leader, create, worker, sweeping):

@@ -74,6 +74,25 @@ def test_making_partitions_again_changes_nothing(database):
         assert partitions(connection) == before
 
 
+def test_partitions_of_churned_tables_are_vacuumed_early_whenever_they_were_made(database):
+    with database.begin() as connection:
+        connection.execute(text("DROP TABLE chunks_" + f"{datetime.now(UTC) + timedelta(days=7):%Y%m%d}"))
+        ensure_partitions(connection, days_ahead=9)  # some are of the migrations, some are made now
+        found = connection.execute(
+            text("""
+                SELECT child.relname, child.reloptions, toast.reloptions AS toast_reloptions
+                  FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid
+                  JOIN pg_class toast ON toast.oid = child.reltoastrelid WHERE child.relkind = 'r'
+            """)
+        ).all()
+    early = {"autovacuum_vacuum_scale_factor=0.02", "autovacuum_vacuum_cost_delay=0"}
+    chunks = [row for row in found if row.relname.startswith("chunks_")]
+    inputs = [row for row in found if row.relname.startswith("chunk_inputs_")]
+    assert (len(chunks), len(inputs)) == (10, 10)
+    assert all({"fillfactor=70", *early} <= set(row.reloptions) for row in chunks)
+    assert all(early <= set(row.reloptions) & set(row.toast_reloptions) for row in inputs)
+
+
 def test_a_day_is_dropped_only_once_its_last_job_ended_longer_ago_than_the_retention(database):
     old = datetime.now(UTC).date() - timedelta(days=40)
     first_id = f"rankmill_first_id('{old}')"

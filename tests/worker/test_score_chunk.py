@@ -81,6 +81,17 @@ def test_bulk_chunks_that_are_saved_are_measured_and_small_or_failed_ones_are_no
     assert rate.tokens_per_second / rate.chunks_per_second == pytest.approx(257 * 2), "a token is four bytes, and one"
 
 
+def test_no_connection_is_held_while_the_engine_works_or_an_end_is_announced(
+    submit, ledger, scorer, batcher, database, announced
+):
+    (key,) = submit(["x"])
+    held = []
+    batcher.before_scoring = lambda: held.append(database.engine.pool.checkedout())
+    object.__setattr__(ledger, "announce", lambda _: held.append(database.engine.pool.checkedout()))
+    run_chunk(key, ledger, scorer)
+    assert held == [0, 0]
+
+
 def test_a_second_hint_for_a_chunk_claims_nothing(submit, ledger, scorer, batcher):
     (key,) = submit(["x"])
     run_chunk(key, ledger, scorer)
