@@ -181,7 +181,8 @@ def test_what_a_client_may_still_send_is_kept_while_its_turn_is_far_and_forgotte
 
 
 def test_the_quantum_lasts_a_round_and_the_next_so_that_all_have_the_same_whatever_is_seen_of_them():
-    left = {client: backlog(client, [1000, *[10] * 300] if client == A else [10] * 300) for client in CLIENTS}
+    left = {client: backlog(client, [10] * 300) for client in CLIENTS}
+    left |= {A: backlog(A, [1000, *[10] * 300]), C: backlog(C, [*[10] * 100, 1000, *[10] * 100])}
     turns, tokens = Turns(), dict.fromkeys(CLIENTS, 0)
     for num_rounds in (1, 2):
         while tokens[CLIENTS[4]] < num_rounds * 1000:

@@ -74,10 +74,14 @@ def test_making_partitions_again_changes_nothing(database):
         assert partitions(connection) == before
 
 
-def test_partitions_of_churned_tables_are_vacuumed_early_whenever_they_were_made(database):
+def test_partitions_of_churned_tables_are_vacuumed_early_whenever_they_were_made(empty_database_url):
+    command.upgrade(alembic_config(empty_database_url), "0002")
+    database = Database(empty_database_url)
     with database.begin() as connection:
-        connection.execute(text("DROP TABLE chunks_" + f"{datetime.now(UTC) + timedelta(days=7):%Y%m%d}"))
-        ensure_partitions(connection, days_ahead=9)  # some are of the migrations, some are made now
+        ensure_partitions(connection, days_ahead=3)
+    migrate(empty_database_url)
+    with database.begin() as connection:
+        ensure_partitions(connection, days_ahead=9)
         found = connection.execute(
             text("""
                 SELECT child.relname, child.reloptions, toast.reloptions AS toast_reloptions
@@ -85,6 +89,7 @@ def test_partitions_of_churned_tables_are_vacuumed_early_whenever_they_were_made
                   JOIN pg_class toast ON toast.oid = child.reltoastrelid WHERE child.relkind = 'r'
             """)
         ).all()
+    database.dispose()
     early = {"autovacuum_vacuum_scale_factor=0.02", "autovacuum_vacuum_cost_delay=0"}
     chunks = [row for row in found if row.relname.startswith("chunks_")]
     inputs = [row for row in found if row.relname.startswith("chunk_inputs_")]
