@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from schedules import Schedules
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
-from store import chunks, endings, jobs, retries, sweeps
+from core.errors import Refused
+from store import chunks, endings, jobs, partitions, retries, sweeps
 
 LOCK_TIMEOUT_MILLISECONDS = 5  # one thread plays all: a lock that is not free at once will not be
 CALM = {
@@ -25,6 +29,10 @@ def explore(database):
         for each in (connection, other):
             each.execute(text(f"SET lock_timeout = {LOCK_TIMEOUT_MILLISECONDS}"))
             each.commit()
+        with connection.begin():
+            for name in partitions.partitions(connection):  # planning for days that no job is of takes half of the time
+                if name[-8:] > f"{datetime.now(UTC) + timedelta(days=1):%Y%m%d}":
+                    connection.execute(text(f"DROP TABLE {name}"))
 
         def explore(**profile):
             run_state_machine_as_test(
@@ -42,3 +50,74 @@ def test_no_schedule_of_a_hundred_loses_or_doubles_anything(explore):
 @pytest.mark.timeout(3_000)
 def test_no_schedule_of_two_thousand_others_loses_or_doubles_anything(explore):
     explore(max_examples=2_000, stateful_step_count=60, print_blob=True)
+
+
+def sql(module, name, before, after):
+    """A bug in a statement: ``before`` becomes ``after`` wherever it stands in it."""
+
+    def plant(monkeypatch):
+        statement = getattr(module, name)
+        whole = getattr(statement, "text", statement)
+        assert before in whole, f"{name} does not say {before!r} any more: plant the bug elsewhere"
+        broken = whole.replace(before, after)
+        monkeypatch.setattr(module, name, broken if statement is whole else text(broken))
+
+    return plant
+
+
+def never(module, name, value):
+    """A function that was forgotten: it does nothing and says ``value``."""
+    return lambda monkeypatch: monkeypatch.setattr(module, name, lambda *_, **__: value)
+
+
+PLANTED = {
+    "a save without the fence of the epoch": sql(chunks, "_SAVE", "AND epoch = :epoch", ""),
+    "a save without the fence of the owner": sql(chunks, "_SAVE", "AND lease_owner = :owner", ""),
+    "a save that deletes the inputs of failed items": sql(chunks, "_SAVE", "AND :num_failed = 0", ""),
+    "a save that counts a failed item as a success": sql(
+        chunks, "_SAVE", "won.num_items - :num_failed, :num_failed,", "won.num_items, CAST(:num_failed AS int) * 0,"
+    ),
+    "a claim that ignores a living lease": sql(chunks, "_CLAIM", "AND lease_until < now()", ""),
+    "a claim that keeps the epoch": sql(chunks, "_CLAIM", "epoch = epoch + 1,", "epoch = greatest(epoch, 1),"),
+    "a claim of a job that still arrives": sql(chunks, "_CLAIM", "AND state = 'running'", ""),
+    "a claim that never starts its job": sql(chunks, "_START", "AND state = 'queued'", "AND state = 'none'"),
+    "a renewal without a fence": sql(chunks, "_RENEW", "AND c.lease_owner = :owner", ""),
+    "a lease given back without the fence of the epoch": sql(chunks, "_RELEASE", "AND c.epoch = held.epoch", ""),
+    "an end while chunks are open": sql(endings, "_COMPLETE", "state IN ('pending', 'leased')", "state = 'pending'"),
+    "an end that counts usage twice": sql(
+        endings, "_COMPLETE", "prompt_tokens = s.prompt_tokens", "prompt_tokens = 2 * s.prompt_tokens"
+    ),
+    "a cancel that leaves leased chunks open": sql(
+        endings, "_DROP_CHUNKS", "state IN ('pending', 'leased')", "state = 'pending'"
+    ),
+    "a cancel that forgets what was saved": sql(endings, "_END", "FROM results WHERE", "FROM results WHERE false AND"),
+    "an end without its delivery": never(endings, "_write_delivery", None),
+    "a sweep that ends no job": never(sweeps, "end_finished", []),
+    "a sweep that takes living leases": sql(sweeps, "_REOPEN", "AND lease_until < now()", ""),
+    "a sweep that reopens no lease": never(sweeps, "reopen_expired_leases", 0),
+    "a sweep that forgets no hint": never(sweeps, "forget_lost_hints", 0),
+    "a sweep that fails no silent upload": never(sweeps, "fail_silent_uploads", []),
+    "a retry that leaves out what was never scored": sql(retries, "_READ", "c.state = 'dropped' OR", ""),
+    "a deletion that leaves results behind": lambda monkeypatch: monkeypatch.setattr(jobs, "delete", forgetful_delete),
+}
+
+
+def forgetful_delete(connection, job_id, *, client_id):
+    deleted = connection.execute(
+        text("DELETE FROM jobs WHERE id = :job_id AND finished_at IS NOT NULL AND client_id = :client_id"),
+        {"job_id": job_id, "client_id": client_id},
+    )
+    return bool(deleted.rowcount)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_found(explore, monkeypatch, name):
+    PLANTED[name](monkeypatch)
+    with pytest.raises((AssertionError, KeyError, DBAPIError, Refused)):
+        explore(
+            max_examples=200,
+            stateful_step_count=40,
+            derandomize=True,
+            phases=[Phase.generate],
+            report_multiple_bugs=False,
+        )
