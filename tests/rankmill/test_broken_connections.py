@@ -65,7 +65,9 @@ def test_a_generator_whose_upload_broke_is_not_sent_again(server_url, direct):
         pytest.raises(NotReady, match=r"broken off in line [\d,]+ of the items .* can't be read again"),
     ):
         client.submit(items=items)
-    (failed_id,) = ids_after(direct, newest)
+    while not (found := ids_after(direct, newest)):  # the server may not have read its first line yet
+        time.sleep(0.05)
+    (failed_id,) = found
     failed = direct.wait(failed_id)
     assert (failed.status, failed.error["code"]) == ("failed", "upload_incomplete")
 
