@@ -4,7 +4,7 @@
 
 Writes jobs of full chunks of a thousand short items, then claims, loads and saves every one as workers do, without scoring:
 each a transaction, the save waiting for the disk. Prints chunks a second, and per chunk the log (WAL) and the tables' growth
-from submit to save, as a table and as a JSON line.
+from submit to save, as a table and as a JSON line; then how many hints one process publishes a second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from sqlalchemy import text
 
@@ -25,9 +25,11 @@ from core.chunks import ChunkKey, NewItem, cut
 from core.jobs import JobParameters, NewJob
 from core.results import ChunkResults, Evidence
 from rankmill.embedded.postgres import Postgres
-from store import chunks, jobs, migrate
+from rankmill.embedded.valkey import Valkey
+from store import chunks, hints, jobs, migrate
 from store.clients import DEFAULT_CLIENT_ID
 from store.database import Database
+from store.hints import celery_app
 
 CHUNKS_PER_JOB = 100
 ITEM_BYTES = 500
@@ -44,10 +46,14 @@ def main() -> None:
         folder.chmod(0o755)
         postgres = Postgres(folder / "pg", output=folder / "postgres.log")
         postgres.start()
+        valkey = Valkey(folder / "valkey", output=folder / "valkey.log")
+        valkey.start()
         try:
             migrate.migrate(postgres.url)
             report(postgres.url, options)
+            publish(valkey.url, options.chunks)
         finally:
+            valkey.stop()
             postgres.stop()
 
 
@@ -66,6 +72,16 @@ def report(url: str, options: argparse.Namespace) -> None:
         print(f"{name:40}{value:>12,.0f}")
     print(json.dumps({**vars(options), **{name: round(value) for name, value in found.items()}}))
     database.dispose()
+
+
+def publish(url: str, num_hints: int) -> None:
+    app = celery_app(url, "bench:")
+    keys = [ChunkKey(uuid4(), number) for number in range(num_hints)]
+    hints.publish(app, keys[:10], queue="warm")
+    started_at = time.perf_counter()
+    hints.publish(app, keys, queue="bulk")
+    print(f"{'hints published a second':40}{num_hints / (time.perf_counter() - started_at):>12,.0f}")
+    app.close()
 
 
 def measured(database, num_chunks, work):

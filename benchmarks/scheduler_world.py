@@ -40,6 +40,8 @@ class Client:
 class Worker:
     tokens_per_second: float
     num_held: int = 0
+    num_done: int = 0
+    busy_seconds: float = 0.0
     free_at: float = 0.0
     rate: Rate | None = None
 
@@ -114,8 +116,10 @@ class World:
     def _done(self, at: float, owner: str, key: ChunkKey, num_tokens: int, came_at: float) -> None:
         worker, client = self.workers[owner], self.clients[key.job_id]
         worker.num_held -= 1
-        seconds = num_tokens / worker.tokens_per_second
-        worker.rate = Rate(worker.tokens_per_second, 1 / seconds, seconds)
+        worker.num_done += 1
+        worker.busy_seconds += num_tokens / worker.tokens_per_second
+        mean_seconds = worker.busy_seconds / worker.num_done
+        worker.rate = Rate(worker.tokens_per_second, 1 / mean_seconds, mean_seconds)
         client.tokens_done += num_tokens
         if not client.is_endless:
             self.stays.append(at - came_at)
