@@ -1,0 +1,57 @@
+"""The table of scenarios, each one named and played: what breaks, and that nothing is lost and nothing done twice.
+
+A scenario is a function of a running stack. It holds, or it is broken for the reason that it carries; one that is said
+to be broken and holds fails too, so the table only gets better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+SCENARIOS = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    title: str
+    part: str
+    play: Callable
+    broken: str
+    is_quick: bool
+
+    @property
+    def verdict(self):
+        return f"broken: {self.broken}" if self.broken else "holds"
+
+
+def scenario(part, title, *, broken="", is_quick=False):
+    """Put a function into the table. ``is_quick``: it belongs to every run of the tests, and not to `make faults` alone."""
+
+    def enter(play):
+        assert title not in SCENARIOS, title
+        SCENARIOS[title] = Scenario(title, part, play, broken, is_quick)
+        return play
+
+    return enter
+
+
+def page():
+    """The table as ``docs/faults.md``."""
+    lines = [HEAD]
+    for part in dict.fromkeys(each.part for each in SCENARIOS.values()):
+        lines += [f"## {part}", "", "| scenario | |", "|---|---|"]
+        lines += [f"| {each.title} | {each.verdict} |" for each in SCENARIOS.values() if each.part == part]
+        lines.append("")
+    return "\n".join(lines)
+
+
+HEAD = """# Faults
+
+What is broken on purpose, and whether the promise holds: each accepted item ends with exactly one result or one named
+error, and is billed once, whatever dies. `make faults` plays these scenarios against the real processes, with real Postgres
+and Valkey behind proxies that reset, stall, swallow and cut; every score is checked against the fake model's rule. `make chaos`
+plays thousands of random schedules over the ledger. A quick part of both belongs to `make test`.
+
+This page is made from the table in `tests/faults/` (`python tests/faults/write_page.py`); a test compares the two.
+"""

@@ -1,0 +1,165 @@
+"""Workers and engines that die, stall and stop, and items that kill them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import load as loads
+from load import load, make_items
+from scenarios import scenario
+from stack import ENGINE_HANG_SECONDS, HINT_TTL_SECONDS, LEASE_SECONDS, eventually
+
+PART = "Workers"
+NUM_KILLS = 30
+RECOVERY_SECONDS = 5  # beyond the lease: a sweep, a hint, a claim, on a slow machine
+ALIVE_SECONDS = 30
+
+
+def owner_of(stack, name):
+    ((owner,),) = stack.sql("SELECT owner FROM workers WHERE pid = %(pid)s", pid=stack.children[name].pid)
+    return owner
+
+
+def num_leased(stack, owner):
+    return stack.sql("SELECT count(*) FROM chunks WHERE state = 'leased' AND lease_owner = %(owner)s", owner=owner)[0][
+        0
+    ]
+
+
+@scenario(PART, "a worker is killed in the middle of a load", is_quick=True)
+def killed_worker(stack):
+    with load(stack) as jobs:
+        jobs.until(0.2)
+        stack.kill_and_start("worker-a")
+
+
+@scenario(PART, "a worker is killed thirty times under 20,000 items; each time others go on within the lease and 5 s")
+def worker_killed_thirty_times(stack):
+    with load(stack, 8_000, 8_000, 3_500, 250, 250, seconds=240):
+        for number in range(NUM_KILLS):
+            name = ("worker-a", "worker-b")[number % 2]
+            eventually(stack.is_ready, seconds=60, what="both workers are ready")
+            owner = owner_of(stack, name)
+            stack.kill_and_start(name)
+            seconds = LEASE_SECONDS + RECOVERY_SECONDS
+            eventually(lambda owner=owner: not num_leased(stack, owner), seconds=seconds, what="its chunks are free")
+
+
+@scenario(PART, "both workers are killed at once, and nobody says that they are dead")
+def killed_workers_that_nobody_buries(stack):
+    with load(stack, seconds=ALIVE_SECONDS + HINT_TTL_SECONDS + 60) as jobs:
+        jobs.until(0.2)
+        for name in ("worker-a", "worker-b"):
+            stack.children[name].kill()
+            stack.children[name].wait()
+            stack.start(name)
+
+
+@scenario(
+    PART,
+    "a worker is stopped by a signal until its leases are lost, and then goes on: its late saves win nothing",
+    is_quick=True,
+)
+def stalled_worker(stack):
+    with load(stack) as jobs:
+        jobs.until(0.1)
+        owner = owner_of(stack, "worker-a")
+        eventually(lambda: num_leased(stack, owner), seconds=10, what="it holds a chunk")
+        stack.pause("worker-a")
+        eventually(lambda: not num_leased(stack, owner), seconds=20, what="others have its chunks")
+        stack.resume("worker-a")
+
+
+@scenario(PART, "a worker gets SIGTERM in the middle of its chunks: it gives them back and ends in time", is_quick=True)
+def worker_told_to_stop(stack):
+    with load(stack) as jobs:
+        jobs.until(0.1)
+        owner = owner_of(stack, "worker-a")
+        assert stack.stop("worker-a") < 8
+        assert num_leased(stack, owner) == 0
+        stack.start("worker-a")
+
+
+@scenario(PART, "both workers get SIGTERM again and again")
+def workers_told_to_stop_often(stack):
+    with load(stack) as jobs:
+        jobs.until(0.05)
+        for _ in range(3):
+            for name in ("worker-a", "worker-b"):
+                stack.stop(name)
+                stack.start(name)
+            eventually(stack.is_ready, seconds=60, what="both workers are ready")
+
+
+@scenario(PART, "no worker runs while jobs come in")
+def no_worker(stack):
+    stack.kill("worker-a")
+    stack.kill("worker-b")
+    with load(stack):
+        time.sleep(2)
+        stack.start("worker-a")
+
+
+@scenario(PART, "leases run out while their owners live")
+def leases_run_out(stack):
+    with load(stack) as jobs:
+        for share in (0.05, 0.1, 0.2):
+            jobs.until(share)
+            stack.sql("UPDATE chunks SET lease_until = now() - interval '1 s' WHERE state = 'leased'")
+
+
+@scenario(PART, "an engine is killed three times", is_quick=True)
+def killed_engine(stack):
+    with load(stack) as jobs:
+        for share in (0.1, 0.2, 0.3):
+            jobs.until(share)
+            stack.kill_engine("worker-a")
+
+
+@scenario(PART, "an engine stops to answer: its worker kills it")
+def stalled_engine(stack):
+    with load(stack, seconds=60 + 2 * ENGINE_HANG_SECONDS) as jobs:
+        jobs.until(0.1)
+        os.kill(stack.engine("worker-a"), signal.SIGSTOP)
+
+
+def check_poison(stack, mark, error, *, num_items, seconds):
+    jobs = loads.Load(stack)
+    items = make_items(num_items, seed=7)
+    items[num_items // 3] += mark
+    poisoned = jobs.submit(items)
+    good = jobs.submit(make_items(500, seed=8))
+    jobs.until_ended(seconds=seconds)
+    jobs.check(poisoned, errors={num_items // 3: error})
+    jobs.check(good)
+
+
+@scenario(PART, "an item kills every engine that sees it: it fails alone, with `item_crashes_engine`", is_quick=True)
+def item_that_kills(stack):
+    check_poison(stack, "\x01crash", "item_crashes_engine", num_items=777, seconds=90)
+
+
+@scenario(PART, "an item hangs every engine that sees it: it fails alone, with `item_hangs_engine`")
+def item_that_hangs(stack):
+    check_poison(stack, "\x01hang", "item_hangs_engine", num_items=6, seconds=150)
+
+
+@scenario(PART, "an item has a score that is no number: it fails alone, with `non_finite_score`")
+def item_without_a_score(stack):
+    check_poison(stack, "\x01nan", "non_finite_score", num_items=777, seconds=60)
+
+
+@scenario(PART, "an item never fits the device: it fails alone, with `item_out_of_memory`")
+def item_that_never_fits(stack):
+    check_poison(stack, "\x01OOM", "item_out_of_memory", num_items=777, seconds=60)
+
+
+@scenario(PART, "items fit the device alone, but not together: none fails")
+def items_that_fit_alone(stack):
+    jobs = loads.Load(stack)
+    items = [item + "\x01oom" * (number % 50 == 0) for number, item in enumerate(make_items(300))]
+    jobs.submit(items)
+    jobs.until_ended()
+    jobs.check_all()
