@@ -15,6 +15,7 @@ from api.questions import Question
 from api.readers import Reader
 from api.requests import JobRequest
 from core import chunks
+from core.callback_rules import PUBLIC, CallbackRules
 from core.chunks import NewChunk
 from core.errors import Refused
 from core.jobs import JobParameters, NewJob
@@ -35,11 +36,14 @@ class Limits:
     max_items: int
     max_item_bytes: int
     default_expires_seconds: int
+    callbacks: CallbackRules = PUBLIC
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
         """The limits in the settings."""
-        return cls(settings.max_items, settings.max_item_bytes, settings.default_expires_seconds)
+        return cls(
+            settings.max_items, settings.max_item_bytes, settings.default_expires_seconds, CallbackRules.of(settings)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ def to_opening(
         parameters=_parameters(request, card, question),
         template_version=template.version,
         metadata=metadata.check(request.metadata),
-        webhook_url=webhook_urls.check(request.webhook_url),
+        webhook_url=webhook_urls.check(request.webhook_url, limits.callbacks),
         expires_in_seconds=request.expires_in_seconds or limits.default_expires_seconds,
         warnings=[] if card.is_verified else [UNVERIFIED],
     )

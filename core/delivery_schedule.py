@@ -6,10 +6,15 @@ over a weekend: https://github.com/standard-webhooks/standard-webhooks/blob/main
 
 from __future__ import annotations
 
+from email.utils import parsedate_to_datetime
+
 HOUR = 3_600.0
 WAITS_SECONDS = (0.0, 5.0, 300.0, 0.5 * HOUR, 2 * HOUR, 5 * HOUR, 10 * HOUR, 14 * HOUR, 20 * HOUR, 24 * HOUR)
 """The wait before each attempt, from the end of the one before it."""
 
+MAX_RETRY_AFTER_SECONDS = 24 * HOUR  # a receiver may put us off, but not out of the schedule
+DISABLE_AFTER_SECONDS = 5 * 24 * HOUR  # of failing without one success
+GONE = 410  # "don't send here any more"
 MAX_ATTEMPTS = len(WAITS_SECONDS)
 JITTER = 0.1  # of the wait, either way: receivers that failed together are not hit together again
 
@@ -19,8 +24,35 @@ def is_delivered(status: int) -> bool:
     return 200 <= status < 300  # noqa: PLR2004 - HTTP's own numbers
 
 
-def retry_in_seconds(attempts: int, *, draw: float) -> float | None:
-    """How long to wait after ``attempts`` failed ones; None: that was the last. ``draw`` is uniform in [0, 1)."""
+def retry_in_seconds(attempts: int, *, draw: float, retry_after_seconds: float | None = None) -> float | None:
+    """How long to wait after ``attempts`` failed ones; None: that was the last. ``draw`` is uniform in [0, 1).
+
+    A receiver that asks for more time than the schedule gives it gets it, up to a day, and never less than it asked for.
+    """
     if attempts >= MAX_ATTEMPTS:
         return None
-    return WAITS_SECONDS[attempts] * (1 + JITTER * (2 * draw - 1))
+    wait_seconds = WAITS_SECONDS[attempts] * (1 + JITTER * (2 * draw - 1))
+    if retry_after_seconds is None:
+        return wait_seconds
+    return max(wait_seconds, min(retry_after_seconds, MAX_RETRY_AFTER_SECONDS) * (1 + JITTER * draw))
+
+
+def to_retry_after(header: str, *, now: float) -> float | None:
+    """The seconds in a ``Retry-After``, which holds seconds or a date (RFC 9110, 10.2.3); None: there are none.
+
+    ``now`` is in seconds since 1970.
+    """
+    text = header.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:12])  # more digits than that are as long as for ever
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, OverflowError):
+        return None
+
+
+def disabled_reason(status: int | None, *, failing_seconds: float) -> str | None:
+    """Why nothing is to be sent to a receiver any more that failed with this; None: it is tried again."""
+    if status == GONE:
+        return "gone"
+    return "failing" if failing_seconds >= DISABLE_AFTER_SECONDS else None

@@ -8,14 +8,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from core.allowances import to_networks, to_ports
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Beat = Annotated[float, Field(gt=0, le=10)]  # what must beat faster than Postgres or the scheduler lose patience
 Count = Annotated[int, Field(ge=1)]
 Limit = Annotated[int, Field(ge=0)]  # 0: none
 Port = Annotated[int, Field(ge=0, le=65_535)]
+Cidrs = Annotated[str, AfterValidator(lambda text: (to_networks(text), text)[1])]
+Ports = Annotated[str, AfterValidator(lambda text: (to_ports(text), text)[1])]
 
 
 class Settings(BaseSettings):
@@ -121,6 +125,10 @@ class Settings(BaseSettings):
     webhook_secret: str = Field(
         "", description="`whsec_…`: signs the webhooks; empty: one is made and kept in Postgres."
     )
+    webhook_allow_cidrs: Cidrs = Field("", description="Networks that webhooks may lead to besides the Internet.")
+    webhook_allow_ports: Ports = Field("443", description="Ports, and ranges of ports, that webhooks may lead to.")
+    webhook_allow_http: bool = Field(default=False, description="Whether webhooks may be sent in the clear.")
+    deliverer_threads: Annotated[int, Field(ge=1, le=256)] = Field(32, description="Webhooks sent at a time.")
 
     # the embedded stack
     data_dir: Path = Field(Path(".rankmill"), description="Where `rankmill up` keeps Postgres' and Valkey's files.")

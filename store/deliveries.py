@@ -26,12 +26,16 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutcome:
-    """How one attempt went: an answer with its status, or an error where none came."""
+    """How one attempt went: an answer with its status, or an error where none came.
+
+    ``retry_after_seconds`` is what the receiver asked for.
+    """
 
     status: int | None
     latency_seconds: float
     response: bytes = b""
     error: str | None = None
+    retry_after_seconds: float | None = None
 
 
 _CLAIM = text("""

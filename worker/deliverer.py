@@ -13,6 +13,7 @@ from uuid import UUID
 
 import structlog
 
+from core.callback_rules import CallbackRules
 from core.delivery_schedule import is_delivered, retry_in_seconds
 from core.queues import DELIVER, DELIVER_QUEUE
 from core.settings import Settings
@@ -27,7 +28,6 @@ from worker.signature import signed_headers
 from worker.warm_stop import WarmStop
 from worker.webhook import post
 
-NUM_THREADS = 8
 LEASE_MARGIN_SECONDS = 30.0  # beyond the post's own limit: for two transactions on a slow day
 
 log = structlog.get_logger()
@@ -41,6 +41,7 @@ class Deliverer:
     owner: str
     timeout_seconds: float
     secret: str
+    rules: CallbackRules
     stopping: Event
 
     def deliver(self, delivery_id: UUID) -> None:
@@ -52,7 +53,7 @@ class Deliverer:
                 return
             secret = self.secret or clients.webhook_secret(connection, delivery.client_id)
         headers = signed_headers(delivery.webhook_id, int(time.time()), delivery.body, secret)
-        outcome = post(delivery.url, delivery.body, headers, timeout_seconds=self.timeout_seconds)
+        outcome = post(delivery.url, delivery.body, headers, timeout_seconds=self.timeout_seconds, rules=self.rules)
         keep_trying(lambda: self._record(delivery, outcome), what="record a delivery attempt", stopping=self.stopping)
 
     def _record(self, delivery: Delivery, outcome: AttemptOutcome) -> None:
@@ -62,7 +63,11 @@ class Deliverer:
                 deliveries.succeed(connection, delivery, outcome)
                 bound.info("webhook delivered")
                 return
-            wait_seconds = retry_in_seconds(delivery.attempts, draw=random.random())  # noqa: S311 - jitter
+            wait_seconds = retry_in_seconds(
+                delivery.attempts,
+                draw=random.random(),  # noqa: S311 - jitter
+                retry_after_seconds=outcome.retry_after_seconds,
+            )
             deliveries.fail(connection, delivery, outcome, retry_in_seconds=wait_seconds)
         bound.warning("webhook failed", error=outcome.error, retry_in_seconds=wait_seconds)
 
@@ -73,16 +78,23 @@ def run(settings: Settings) -> None:
     stop.install()
     database = Database(settings.database_url, pool_size=settings.database_pool_size, name="rankmill-deliverer")
     owner = new_owner()
-    deliverer = Deliverer(database, owner, settings.webhook_timeout_seconds, settings.webhook_secret, stop.requested)
+    deliverer = Deliverer(
+        database,
+        owner,
+        settings.webhook_timeout_seconds,
+        settings.webhook_secret,
+        CallbackRules.of(settings),
+        stop.requested,
+    )
     app = celery_app(settings.redis_url, settings.redis_prefix)
 
     @app.task(name=DELIVER)  # type: ignore[untyped-decorator]
     def deliver(delivery_id: str) -> None:
         deliverer.deliver(UUID(delivery_id))
 
-    consumer = Consumer(app, [DELIVER_QUEUE], name=f"deliverer@{owner}", num_threads=NUM_THREADS)
+    consumer = Consumer(app, [DELIVER_QUEUE], name=f"deliverer@{owner}", num_threads=settings.deliverer_threads)
     stop.on_request(consumer.end)
     if not stop.requested.is_set():
-        log.info("deliverer ready", owner=owner, threads=NUM_THREADS)
+        log.info("deliverer ready", owner=owner, threads=settings.deliverer_threads)
         consumer.run()
     database.dispose()

@@ -31,6 +31,8 @@ def number(value: float) -> str:
 
 
 def default(field: FieldInfo) -> str:
+    if isinstance(field.default, bool):
+        return f"`{str(field.default).lower()}`"
     return "empty" if field.default == "" else f"`{field.default}`"
 
 
@@ -38,7 +40,7 @@ def allowed(field: FieldInfo) -> str:
     if get_origin(field.annotation) is Literal:
         return ", ".join(f"`{choice}`" for choice in get_args(field.annotation))
     if field.annotation not in (int, float):
-        return {str: "text", Path: "a path"}[field.annotation]
+        return {str: "text", Path: "a path", bool: "`true`, `false`"}[field.annotation]
     bounds = [constraint for constraint in field.metadata if isinstance(constraint, annotated_types.BaseMetadata)]
     least = next((f"at least {number(bound.ge)}" for bound in bounds if isinstance(bound, annotated_types.Ge)), "")
     above = next((f"over {number(bound.gt)}" for bound in bounds if isinstance(bound, annotated_types.Gt)), "")

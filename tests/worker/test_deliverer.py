@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from processes import running, wait_until
+from receiver import ALLOWED, LOCAL, Receiver
 from sqlalchemy import text
 from standardwebhooks import Webhook
 
+from core.callback_rules import PUBLIC
 from store import clients, deliveries
 from store.clients import DEFAULT_CLIENT_ID
 from store.deliveries import MAX_RESPONSE_BYTES
@@ -20,58 +20,9 @@ from worker.score_chunk import run_chunk
 from worker.webhook import post
 
 
-class Receiver:
-    """Answers with the statuses it is given, in turn, then with 200, and keeps what it got."""
-
-    def __init__(self, *statuses, answer=b"", headers=None, delay_seconds=0.0):
-        self.got = []  # (headers, body)
-        self.statuses, self.answer, self.headers, self.delay_seconds = (
-            list(statuses),
-            answer,
-            headers or {},
-            delay_seconds,
-        )
-        self.leave = threading.Event()
-
-    @contextmanager
-    def serving(self):
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["content-length"]))
-                receiver.got.append((dict(self.headers), body))
-                receiver.leave.wait(receiver.delay_seconds)
-                self.send_response(receiver.statuses.pop(0) if receiver.statuses else 200)
-                for name, value in receiver.headers.items():
-                    self.send_header(name, value)
-                self.send_header("content-length", str(len(receiver.answer)))
-                self.end_headers()
-                self.wfile.write(receiver.answer)
-
-            def log_message(self, *_):
-                pass
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_):
-                pass  # the deliverer hung up on purpose
-
-        with Server(("127.0.0.1", 0), Handler) as server:
-            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-            thread.start()
-            try:
-                yield f"http://127.0.0.1:{server.server_port}/hook"
-            finally:
-                self.leave.set()
-                server.shutdown()
-                thread.join()
-
-
 @pytest.fixture
 def deliverer(database):
-    return Deliverer(database, "d", timeout_seconds=2, secret="", stopping=threading.Event())
+    return Deliverer(database, "d", timeout_seconds=2, secret="", rules=LOCAL, stopping=threading.Event())
 
 
 @pytest.fixture
@@ -158,6 +109,28 @@ def test_after_the_last_attempt_the_delivery_is_given_up(deliverer, end_a_job, d
     assert [row.attempt for row in attempts()] == [10]
 
 
+def test_a_receiver_that_asks_for_time_gets_it(deliverer, end_a_job, delivery_row):
+    with Receiver(429, headers={"retry-after": "600"}).serving() as url:
+        delivery_id = end_a_job(url)
+        deliverer.deliver(delivery_id)
+    assert 590 < float(delivery_row(delivery_id).wait_seconds) < 665
+
+
+def test_an_address_that_is_not_to_be_sent_to_is_recorded_with_its_reason(database, end_a_job, delivery_row, attempts):
+    deliverer = Deliverer(database, "d", timeout_seconds=2, secret="", rules=PUBLIC, stopping=threading.Event())
+    receiver = Receiver()
+    with receiver.serving() as url:
+        delivery_id = end_a_job(url.replace("http", "https").replace("127.0.0.1", "localhost"))
+        deliverer.deliver(delivery_id)
+        inside = end_a_job("https://localhost/")
+        deliverer.deliver(inside)
+    assert receiver.got == []
+    assert delivery_row(delivery_id).state == delivery_row(inside).state == "pending"
+    (port, loopback) = [row.error for row in attempts()]
+    assert "this server sends to 443 alone" in port
+    assert loopback == "not sent: the address leads to 127.0.0.1 (loopback), where nothing is sent"
+
+
 def test_a_redirect_is_a_failure_and_is_not_followed(deliverer, end_a_job, delivery_row, attempts):
     elsewhere = Receiver()
     with elsewhere.serving() as other_url, Receiver(307, headers={"location": other_url}).serving() as url:
@@ -185,7 +158,7 @@ def test_a_delivery_that_somebody_is_at_or_that_is_not_due_is_not_posted(deliver
 
 def test_a_secret_from_the_settings_signs_every_webhook(database, end_a_job):
     secret = "whsec_" + "QUJD" * 8
-    deliverer = Deliverer(database, "d", timeout_seconds=2, secret=secret, stopping=threading.Event())
+    deliverer = Deliverer(database, "d", timeout_seconds=2, secret=secret, rules=LOCAL, stopping=threading.Event())
     receiver = Receiver()
     with receiver.serving() as url:
         deliverer.deliver(end_a_job(url))
@@ -197,14 +170,14 @@ def test_a_secret_from_the_settings_signs_every_webhook(database, end_a_job):
     "url", ["http://127.0.0.1:1/", "http://no-such-host.invalid/", "ftp://127.0.0.1/", "http://[/", ""]
 )
 def test_whatever_goes_wrong_out_there_is_an_outcome(url):
-    outcome = post(url, b"{}", {}, timeout_seconds=2)
+    outcome = post(url, b"{}", {}, timeout_seconds=2, rules=LOCAL)
     assert outcome.status is None
     assert outcome.error
 
 
 def test_a_receiver_that_does_not_answer_in_time_is_left():
     with Receiver(delay_seconds=30).serving() as url:
-        outcome = post(url, b"{}", {}, timeout_seconds=0.3)
+        outcome = post(url, b"{}", {}, timeout_seconds=0.3, rules=LOCAL)
     assert outcome.status is None
     assert "0.3 s" in outcome.error
     assert outcome.latency_seconds < 2
@@ -212,14 +185,20 @@ def test_a_receiver_that_does_not_answer_in_time_is_left():
 
 def test_only_the_beginning_of_an_answer_is_kept():
     with Receiver(answer=b"x" * 1_000_000).serving() as url:
-        outcome = post(url, b"{}", {}, timeout_seconds=2)
+        outcome = post(url, b"{}", {}, timeout_seconds=2, rules=LOCAL)
     assert (outcome.status, outcome.response) == (200, b"x" * MAX_RESPONSE_BYTES)
 
 
 def test_the_whole_way_from_the_end_of_a_job_to_the_receiver(
     end_a_job, delivery_row, database_url, redis_url, tmp_path
 ):
-    settings = {"database_url": database_url, "redis_url": redis_url, "sweep_seconds": 0.5, "idle_poll_seconds": 0.5}
+    settings = {
+        "database_url": database_url,
+        "redis_url": redis_url,
+        "sweep_seconds": 0.5,
+        "idle_poll_seconds": 0.5,
+        **ALLOWED,
+    }
     receiver = Receiver()
     with receiver.serving() as url:
         delivery_id = end_a_job(url)
