@@ -329,7 +329,8 @@ class Schedules(RuleBasedStateMachine):
                 if row.state == "pending" and row.hinted_at is None:  # what the scheduler would hint now
                     held = self._claim(*key, "a")
                     self.promises_are_kept()
-                    self.save(held, num_failed=0, then="nothing", leaves_open=False)
+                    if held is not None:  # else its job never ends, which is found below
+                        self.save(held, num_failed=0, then="nothing", leaves_open=False)
             self.sweep()
             self.promises_are_kept()
             self.do(self.told.check_items)

@@ -9,7 +9,7 @@ import pytest
 from alembic import command
 from sqlalchemy import text
 
-from core.admission import Load
+from core.admission import Load, OwnLimits
 from core.chunks import NewItem, cut
 from core.jobs import JobParameters, NewJob
 from store import backlog, jobs, uploads
@@ -110,7 +110,7 @@ def test_models_and_clients_are_told_apart(database, make):
         found = backlog.backlog(connection)
         assert (found.of_client(other), found.of_model("fake")) == (Load(2, 4), Load(60, 200))
         assert found.total() == Load(62, 204)
-        assert backlog.own_limits(connection) == {other: 5}
+        assert backlog.own_limits(connection) == {other: OwnLimits(max_queued_tokens=5, num_open_jobs=1)}
 
 
 def test_the_measure_reads_one_chunk_of_each_running_job_however_many_it_has(database, make, claim):

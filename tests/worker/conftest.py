@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 from uuid import UUID
 
 import numpy as np
 import pytest
+from receiver import LOCAL
+from sqlalchemy import text
 
 from core.chunks import ChunkKey, NewItem, cut
 from core.jobs import JobParameters, NewJob
@@ -15,11 +18,12 @@ from store import jobs, results
 from store.clients import DEFAULT_CLIENT_ID
 from store.tokenizer import ByteTokenizer
 from worker.batcher import Outcomes
+from worker.deliverer import Deliverer
 from worker.engine.fake import FakeEngine, FakeTroubles
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Batch
 from worker.ledger import Ledger
-from worker.score_chunk import Scorer
+from worker.score_chunk import Scorer, run_chunk
 
 
 def crc32_score(prompt):
@@ -104,5 +108,54 @@ def read_results(database, read_job):
     def read(job_id: UUID):
         with database.begin() as connection:
             return results.page(connection, read_job(job_id), position=0, limit=10_000).items
+
+    return read
+
+
+@pytest.fixture
+def deliverer(database):
+    return Deliverer(database, "d", timeout_seconds=2, secret="", rules=LOCAL, stopping=threading.Event())
+
+
+@pytest.fixture
+def end_a_job(submit, make_ledger, make_scorer, database):
+    """A completed job with this webhook; returns its delivery's id."""
+
+    def run(url):
+        (key,) = submit(["x"], webhook_url=url)
+        run_chunk(key, make_ledger(), make_scorer())
+        with database.begin() as connection:
+            query = text("SELECT id FROM deliveries WHERE job_id = :job_id")
+            return connection.execute(query, {"job_id": key.job_id}).scalar_one()
+
+    return run
+
+
+@pytest.fixture
+def make_due(database):
+    def run():
+        with database.begin() as connection:
+            connection.execute(text("UPDATE deliveries SET next_attempt_at = now()"))
+
+    return run
+
+
+@pytest.fixture
+def delivery_row(database):
+    def read(delivery_id):
+        with database.begin() as connection:
+            query = text(
+                "SELECT *, extract(epoch FROM next_attempt_at - now()) AS wait_seconds FROM deliveries WHERE id = :id"
+            )
+            return connection.execute(query, {"id": delivery_id}).one()
+
+    return read
+
+
+@pytest.fixture
+def attempts(database):
+    def read():
+        with database.begin() as connection:
+            return connection.execute(text("SELECT * FROM delivery_attempts ORDER BY attempt")).all()
 
     return read

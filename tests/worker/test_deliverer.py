@@ -16,57 +16,7 @@ from store import clients, deliveries
 from store.clients import DEFAULT_CLIENT_ID
 from store.deliveries import MAX_RESPONSE_BYTES
 from worker.deliverer import Deliverer
-from worker.score_chunk import run_chunk
 from worker.webhook import post
-
-
-@pytest.fixture
-def deliverer(database):
-    return Deliverer(database, "d", timeout_seconds=2, secret="", rules=LOCAL, stopping=threading.Event())
-
-
-@pytest.fixture
-def end_a_job(submit, make_ledger, make_scorer, database):
-    """A completed job with this webhook; returns its delivery's id."""
-
-    def run(url):
-        (key,) = submit(["x"], webhook_url=url)
-        run_chunk(key, make_ledger(), make_scorer())
-        with database.begin() as connection:
-            query = text("SELECT id FROM deliveries WHERE job_id = :job_id")
-            return connection.execute(query, {"job_id": key.job_id}).scalar_one()
-
-    return run
-
-
-@pytest.fixture
-def make_due(database):
-    def run():
-        with database.begin() as connection:
-            connection.execute(text("UPDATE deliveries SET next_attempt_at = now()"))
-
-    return run
-
-
-@pytest.fixture
-def delivery_row(database):
-    def read(delivery_id):
-        with database.begin() as connection:
-            query = text(
-                "SELECT *, extract(epoch FROM next_attempt_at - now()) AS wait_seconds FROM deliveries WHERE id = :id"
-            )
-            return connection.execute(query, {"id": delivery_id}).one()
-
-    return read
-
-
-@pytest.fixture
-def attempts(database):
-    def read():
-        with database.begin() as connection:
-            return connection.execute(text("SELECT * FROM delivery_attempts ORDER BY attempt")).all()
-
-    return read
 
 
 def test_a_receiver_that_fails_three_times_gets_the_same_event_a_fourth_time(
