@@ -39,7 +39,7 @@ format: $(STAMP) ## format the code, and mend what the linter can mend by itself
 	$(BIN)/ruff check --fix
 
 # The others in benchmarks/ need a GPU or a server that runs; their first lines say how to start them.
-BENCHES := ingest results idle
+BENCHES := ingest results client pipeline neighbours idle
 
 bench: $(STAMP) ## the benchmarks that need nothing but this machine, each as a table
 	@set -e; for name in $(BENCHES); do echo "== $$name"; $(BIN)/python benchmarks/bench_$$name.py; done

@@ -7,7 +7,7 @@
 Starts ``rankmill up`` in a folder of its own. Items are 500 bytes, which the fake model reads as bytes; or, ``cranfield``,
 abstracts of some 194 tokens that the tokenizer of Qwen3 reads. For each size it prints items a second from the first byte
 sent to the last result read and of each stage, what every process used and held, and what Postgres wrote. The last line
-is JSON; ``--samples FILE`` keeps memory over time too.
+is JSON.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import family
 import httpx
 import psutil
 import psycopg
+import svg_figures
 import zstandard
 
 from rankmill.background import running_up
@@ -34,6 +35,7 @@ ASSETS = Path(__file__).resolve().parents[2] / "shared" / "assets"
 HEADERS = {"Content-Type": "application/x-ndjson", "Content-Encoding": "zstd"}
 FRAME_ITEMS = 10_000
 POLL_SECONDS = 0.1
+DRAWN = ("api", "worker", "postgres", "scheduler")
 CHECKED_ITEMS = 10_000
 SIZES = """
     SELECT coalesce(sum(pg_total_relation_size(c.oid)) FILTER (WHERE c.relname LIKE 'results%'), 0)::bigint,
@@ -48,7 +50,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--workload", choices=["bytes", "cranfield"], default="bytes")
-    parser.add_argument("--samples", type=Path, help="where the figures go with memory over time, as JSON")
+    parser.add_argument("--figure", type=Path, help="where memory over the last run's time is drawn, as SVG")
     options = parser.parse_args()
     environment = {"RANKMILL_LOG_LEVEL": "warning"}
     if options.workload == "cranfield":
@@ -70,12 +72,20 @@ def main() -> None:
             {"benchmark": "pipeline", "workload": options.workload, "runs": [_without_samples(found) for found in runs]}
         )
     )
-    if options.samples:
-        options.samples.write_text(json.dumps(runs))
+    if options.figure:
+        options.figure.write_text(figure_of(runs[-1]))
 
 
 def _without_samples(found: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in found.items() if name != "memory_over_time"}
+
+
+def figure_of(found: dict[str, object]) -> str:
+    samples = found["memory_over_time"]
+    series = {name: [(at, sizes.get(name, 0)) for at, sizes in samples] for name in DRAWN}
+    top = 100 * (1 + max(value for points in series.values() for _, value in points) // 100)
+    title = f"Memory of each process during a job of {found['items']:,} items"
+    return svg_figures.lines(series, title=title, x="seconds since the first byte", y="MB", y_range=(0, top))
 
 
 class Body:
