@@ -13,14 +13,19 @@ MAX_RESPONSE_BYTES = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A delivery that is ours to try. ``webhook_id`` is the same at every attempt: receivers drop repeats by it."""
+    """A delivery that is ours to try. ``webhook_id`` is the same at every attempt: receivers drop repeats by it.
+
+    ``attempts`` counts this one and all before it; ``attempts_on_schedule`` those since it was last sent anew.
+    """
 
     id: UUID
     webhook_id: str
     url: str
     body: bytes
     client_id: UUID
-    attempts: int  # this one included
+    endpoint_id: UUID
+    attempts: int
+    attempts_on_schedule: int
     epoch: int
 
 
@@ -43,7 +48,7 @@ _CLAIM = text("""
                           lease_until = now() + make_interval(secs => :lease_seconds)
      WHERE id = :delivery_id AND next_attempt_at <= now()
        AND (state = 'pending' OR (state = 'leased' AND lease_until < now()))
-    RETURNING id, url, body, client_id, attempts, epoch
+    RETURNING id, url, body, client_id, endpoint_id, attempts, attempts - schedule_start AS on_schedule, epoch
 """)
 
 _SETTLE = text("""
@@ -82,7 +87,22 @@ def claim(connection: Connection, delivery_id: UUID, *, owner: str, lease_second
     ).one_or_none()
     if row is None:
         return None
-    return Delivery(row.id, f"msg_{row.id.hex}", row.url, bytes(row.body), row.client_id, row.attempts, row.epoch)
+    return Delivery(
+        row.id,
+        webhook_id(row.id),
+        row.url,
+        bytes(row.body),
+        row.client_id,
+        row.endpoint_id,
+        row.attempts,
+        row.on_schedule,
+        row.epoch,
+    )
+
+
+def webhook_id(delivery_id: UUID) -> str:
+    """The ``webhook-id`` of every attempt of a delivery."""
+    return f"msg_{delivery_id.hex}"
 
 
 def succeed(connection: Connection, delivery: Delivery, outcome: AttemptOutcome) -> bool:

@@ -246,12 +246,34 @@ results = Table(
     postgresql_partition_by="RANGE (job_id)",
 )
 
+webhook_endpoints = Table(
+    "webhook_endpoints",
+    metadata,
+    Column("id", Uuid, primary_key=True, server_default=_NEW_ID),
+    Column("client_id", ForeignKey("clients.id", ondelete="CASCADE"), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("failing_since", _TIME),
+    Column("disabled_at", _TIME),
+    Column("disabled_reason", Text),
+    Column("last_attempt_at", _TIME),
+    Column("last_success_at", _TIME),
+    Column("last_status", SmallInteger),
+    Column("last_error", Text),
+    Column("created_at", _TIME, nullable=False, server_default=_NOW),
+    UniqueConstraint("client_id", "url"),
+    CheckConstraint(
+        "(disabled_at IS NULL) = (disabled_reason IS NULL) AND disabled_reason IN ('gone', 'failing')", name="disabled"
+    ),
+)
+
+# A trigger sets endpoint_id, and gives up at once what is for a disabled endpoint. A test event has no job.
 deliveries = Table(
     "deliveries",
     metadata,
     Column("id", Uuid, primary_key=True, server_default=_NEW_ID),
-    Column("job_id", ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("job_id", ForeignKey("jobs.id", ondelete="CASCADE")),
     Column("client_id", ForeignKey("clients.id"), nullable=False),
+    Column("endpoint_id", ForeignKey("webhook_endpoints.id"), nullable=False),
     Column("event", Text, nullable=False),
     Column("generation", Integer, nullable=False, server_default=text("0")),
     Column("url", Text, nullable=False),
@@ -259,6 +281,7 @@ deliveries = Table(
     Column("state", Text, nullable=False, server_default=text("'pending'")),
     Column("epoch", Integer, nullable=False, server_default=text("0")),
     Column("attempts", SmallInteger, nullable=False, server_default=text("0")),
+    Column("schedule_start", SmallInteger, nullable=False, server_default=text("0")),
     Column("next_attempt_at", _TIME, nullable=False, server_default=_NOW),
     Column("hinted_at", _TIME),
     Column("lease_owner", Text),
@@ -267,6 +290,7 @@ deliveries = Table(
     Column("finished_at", _TIME),
     UniqueConstraint("job_id", "event", "generation"),
     CheckConstraint(_one_of("state", ("pending", "leased", "delivered", "given_up")), name="state"),
+    Index("deliveries_endpoint_id_idx", "endpoint_id", "id"),
     Index("deliveries_due_idx", "next_attempt_at", postgresql_where=text("state IN ('pending', 'leased')")),
 )
 

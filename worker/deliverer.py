@@ -12,12 +12,13 @@ from threading import Event
 from uuid import UUID
 
 import structlog
+from sqlalchemy import Connection
 
 from core.callback_rules import CallbackRules
-from core.delivery_schedule import is_delivered, retry_in_seconds
+from core.delivery_schedule import disabled_reason, is_delivered, retry_in_seconds
 from core.queues import DELIVER, DELIVER_QUEUE
 from core.settings import Settings
-from store import clients, deliveries
+from store import clients, deliveries, webhook_endpoints
 from store.database import Database
 from store.deliveries import AttemptOutcome, Delivery
 from store.hints import celery_app
@@ -60,16 +61,30 @@ class Deliverer:
         bound = log.bind(delivery_id=str(delivery.id), attempt=delivery.attempts, status=outcome.status)
         with self.database.begin() as connection:
             if outcome.status is not None and is_delivered(outcome.status):
+                webhook_endpoints.note_success(connection, delivery.endpoint_id, outcome)
                 deliveries.succeed(connection, delivery, outcome)
                 bound.info("webhook delivered")
                 return
-            wait_seconds = retry_in_seconds(
-                delivery.attempts,
-                draw=random.random(),  # noqa: S311 - jitter
-                retry_after_seconds=outcome.retry_after_seconds,
-            )
+            reason = self._disable(connection, delivery, outcome)
+            wait_seconds = None if reason else _wait_seconds(delivery, outcome)
             deliveries.fail(connection, delivery, outcome, retry_in_seconds=wait_seconds)
-        bound.warning("webhook failed", error=outcome.error, retry_in_seconds=wait_seconds)
+        bound.warning("webhook failed", error=outcome.error, retry_in_seconds=wait_seconds, endpoint_disabled=reason)
+
+    def _disable(self, connection: Connection, delivery: Delivery, outcome: AttemptOutcome) -> str | None:
+        """Why nothing is sent to the endpoint any more, if so."""
+        failing = webhook_endpoints.note_failure(connection, delivery.endpoint_id, outcome)
+        reason = failing.disabled_reason or disabled_reason(outcome.status, failing_seconds=failing.seconds)
+        if reason is not None:
+            webhook_endpoints.disable(connection, delivery.endpoint_id, reason)
+        return reason
+
+
+def _wait_seconds(delivery: Delivery, outcome: AttemptOutcome) -> float | None:
+    return retry_in_seconds(
+        delivery.attempts_on_schedule,
+        draw=random.random(),  # noqa: S311 - jitter
+        retry_after_seconds=outcome.retry_after_seconds,
+    )
 
 
 def run(settings: Settings) -> None:
