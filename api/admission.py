@@ -19,7 +19,7 @@ from redis import Redis
 
 from api.kept import Kept
 from core import admission
-from core.admission import NOTHING, Backlog, Excess, Limits, Load
+from core.admission import NOTHING, Backlog, Excess, Limits, Load, OwnLimits
 from core.errors import Broken, Refused
 from core.settings import Settings
 from store import backlog, rates
@@ -37,7 +37,7 @@ class Queued:
     """What is queued, and the limits of clients' own."""
 
     backlog: Backlog
-    own_limits: dict[UUID, int]
+    own_limits: dict[UUID, OwnLimits]
 
 
 class Admission:
@@ -58,16 +58,20 @@ class Admission:
     def admit(self, client_id: UUID, model: str, new: Load, *, arrived: Load | None = None) -> None:
         """Count the new load of a job as queued. Raises Refused where there is no room for it, and counts nothing then.
 
-        ``arrived`` is what was admitted of a job that has begun: that one fills the disk, but not Redis.
+        ``arrived`` is what was admitted of a job that has begun: that one fills the disk, but not Redis, and is open.
         """
         refusal = self._disk_refusal() if arrived is not None else self._redis_refusal() or self._disk_refusal()
         if refusal is not None:
             raise refusal
         with self._lock:
+            own = self._own(client_id)
+            if arrived is None and (refusal := own.refusal()) is not None:
+                raise refusal
             excess = self._excess(client_id, new, arrived or NOTHING)
             if excess is None:
                 queued = self._queued.get()
-                self._queued.put(Queued(queued.backlog.plus(model, client_id, new), queued.own_limits))
+                limits = {**queued.own_limits, client_id: own.with_another()} if arrived is None else queued.own_limits
+                self._queued.put(Queued(queued.backlog.plus(model, client_id, new), limits))
                 return
         raise self._refusal_of(excess, client_id)
 
@@ -76,6 +80,8 @@ class Admission:
         if (refusal := self._redis_refusal() or self._disk_refusal()) is not None:
             return refusal
         with self._lock:
+            if (refusal := self._own(client_id).refusal()) is not None:
+                return refusal
             excess = self._excess(client_id, new, NOTHING)
         return None if excess is None else self._refusal_of(excess, client_id)
 
@@ -89,9 +95,12 @@ class Admission:
         with self._database.begin() as connection:
             return rates.tokens_per_second(connection, model)
 
+    def _own(self, client_id: UUID) -> OwnLimits:
+        return self._queued.get().own_limits.get(client_id, OwnLimits())
+
     def _excess(self, client_id: UUID, new: Load, arrived: Load) -> Excess | None:
         queued = self._queued.get()
-        limits = Limits.of(self._settings, own_max_tokens=queued.own_limits.get(client_id))
+        limits = Limits.of(self._settings, own_max_tokens=self._own(client_id).max_queued_tokens)
         return admission.find_excess(queued.backlog, limits, client_id, new, arrived=arrived)
 
     def _refusal_of(self, excess: Excess, client_id: UUID) -> Refused:

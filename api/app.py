@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from api import (
+    caller,
     events,
     generative_scoring,
     health,
@@ -66,8 +67,10 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.watched_jobs = WatchedJobs()
-    for part in (jobs, events, results, generative_scoring, models, workers, health):
-        app.include_router(part.routes)
+    for part in (jobs, events, results, generative_scoring, models):
+        app.include_router(part.routes, dependencies=[Depends(caller.known)])
+    app.include_router(workers.routes, dependencies=[Depends(caller.admin)])
+    app.include_router(health.routes)  # for whoever asks
     problems.handle_all(app, dict.fromkeys(generative_scoring.PATHS, openai_errors.respond))
     openapi.describe(app, DOCUMENTED)
     return app

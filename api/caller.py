@@ -1,17 +1,38 @@
-"""Who asks: the one place where a request gets its client. Until there are keys, everybody is the default client."""
+"""Who asks: the one place where a request gets its client, by its key."""
 
 from __future__ import annotations
 
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import Depends
+from fastapi import Depends, Request
+from fastapi.concurrency import run_in_threadpool
 
-from store.clients import DEFAULT_CLIENT_ID
+from api.keyring import Caller
+from api.process import InProcess
+from core.errors import Refused
 
 
-async def _client_id() -> UUID:
-    return DEFAULT_CLIENT_ID
+async def known(request: Request, process: InProcess) -> Caller:
+    """Who asks. Raises Refused (401) before anything of the request is read."""
+    header = request.headers.get("authorization", "")
+    try:
+        kept = process.keyring.kept(header)
+        return await run_in_threadpool(process.keyring.look, header) if kept is None else kept
+    except Refused:
+        request.state.breaks_off = True  # nobody reads the body
+        raise
+
+
+async def admin(caller: Annotated[Caller, Depends(known)]) -> Caller:
+    """Who asks for what concerns all clients. Raises Refused (403) where that is none of theirs."""
+    if not caller.is_admin:
+        raise Refused("admin_required", "this wants the key of an administrator", status=403)
+    return caller
+
+
+async def _client_id(caller: Annotated[Caller, Depends(known)]) -> UUID:
+    return caller.client_id
 
 
 ClientId = Annotated[UUID, Depends(_client_id)]

@@ -33,9 +33,14 @@ def _headers(*names: str) -> dict[str, Any]:
     return {name: {"description": _HEADERS[name], "schema": {"type": "string"}} for name in names}
 
 
-def _problems(**codes: str) -> dict[int | str, dict[str, Any]]:
-    """Problems by status, as ``_404="job_not_found"``; 500 and 503 can always happen."""
+_KEY = "`key_required`, `invalid_key`: a server that asks for keys, or keeps this one no longer"
+_SECURITY = {"type": "http", "scheme": "bearer", "description": "`rk_…`, of `rankmill keys create`."}
+
+
+def _problems(*, is_open: bool = False, **codes: str) -> dict[int | str, dict[str, Any]]:
+    """Problems by status, as ``_404="job_not_found"``; 401, 500 and 503 can always happen, but 401 where it is open."""
     not_ready = "`not_ready`: Postgres is away, or no model is served yet"
+    codes |= {} if is_open else {"_401": _KEY}
     codes |= {"_500": "`internal_error`", "_503": "; ".join(filter(None, [not_ready, codes.get("_503")]))}
     return {
         int(status[1:]): {"description": description, "content": {PROBLEM_JSON: _schema("Problem")}}
@@ -163,6 +168,7 @@ GET_RESULTS: dict[str, Any] = {
 }
 _SCORING_ERRORS = {
     400: "A value: no items or labels, an id out of the vocabulary, a prompt that is too long, a body that is no JSON",
+    401: "This server asks for keys, and this is none of them",
     404: "No such model is served",
     413: "The body is too large",
     415: "A content encoding that is not supported",
@@ -185,10 +191,19 @@ GENERATIVE_SCORING: dict[str, Any] = {
     },
 }
 LIST_MODELS: dict[str, Any] = {"responses": {200: _answer("The models.", "ModelList"), **_problems()}}
-LIST_WORKERS: dict[str, Any] = {"responses": {200: _answer("The workers.", "WorkerList"), **_problems()}}
-LIVEZ: dict[str, Any] = {"responses": {200: _answer("It lives.", "Health")}}
+LIST_WORKERS: dict[str, Any] = {
+    "responses": {200: _answer("The workers.", "WorkerList"), **_problems(_403="`admin_required`")}
+}
+LIVEZ: dict[str, Any] = {
+    "responses": {200: _answer("It lives.", "Health")},
+    "openapi_extra": {"security": []},
+}
 READYZ: dict[str, Any] = {
-    "responses": {200: _answer("Every check is ok.", "Health"), **_problems(_503="`not_ready`, with the checks")}
+    "responses": {
+        200: _answer("Every check is ok.", "Health"),
+        **_problems(is_open=True, _503="`not_ready`, with the checks"),
+    },
+    "openapi_extra": {"security": []},
 }
 
 
@@ -200,7 +215,8 @@ def describe(app: FastAPI, kinds: tuple[type, ...]) -> None:
         if not app.openapi_schema:
             made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
             _drop_validation_errors(made)
-            made.setdefault("components", {})["schemas"] = components
+            made["components"] = {"schemas": components, "securitySchemes": {"key": _SECURITY}}
+            made["security"] = [{"key": []}, {}]  # none where the server asks for none
             app.openapi_schema = made
         return app.openapi_schema
 

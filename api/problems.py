@@ -102,6 +102,8 @@ def _respond(request: Request, status: int, code: str, detail: str, **details: A
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     headers = {} if error.retry_after_seconds is None else {"Retry-After": str(error.retry_after_seconds)}
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
     if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or getattr(request.state, "breaks_off", False):
         headers["Connection"] = "close"  # the rest of the body would only be thrown away
     return _respond(

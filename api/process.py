@@ -18,6 +18,7 @@ from redis.retry import Retry
 
 from api.admission import Admission
 from api.forecasts import Forecasts
+from api.keyring import Keyring
 from api.readers import Readers
 from core.settings import Settings
 from store import hints
@@ -44,6 +45,7 @@ class Process:
     readers: Readers
     admission: Admission
     forecasts: Forecasts
+    keyring: Keyring
     uploads: asyncio.Semaphore
     threads: ThreadPoolExecutor
     waiting: set[asyncio.Event] = field(default_factory=set)
@@ -82,6 +84,7 @@ async def started(settings: Settings) -> AsyncIterator[Process]:
             readers,
             admission,
             Forecasts(database),
+            Keyring(settings, database),
             uploads,
             threads,
         )

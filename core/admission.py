@@ -6,7 +6,7 @@ Decisions over numbers that others measured. Sizes are tokens as ``chunks`` esti
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from uuid import UUID
 
@@ -18,6 +18,7 @@ MIN_RETRY_SECONDS = 1
 MAX_RETRY_SECONDS = 3_600
 UNKNOWN_RATE_RETRY_SECONDS = 60
 FULL_RETRY_SECONDS = 10  # Redis drains with the hints, within seconds or not at all
+OPEN_JOBS_RETRY_SECONDS = 5  # one of them may end at any time
 DISK_RETRY_SECONDS = 300  # a disk is emptied by retention, or by hand
 
 
@@ -71,6 +72,29 @@ class Backlog:
         """The same with more."""
         key = (model, client_id)
         return Backlog({**self.loads, key: self.loads.get(key, NOTHING) + load})
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLimits:
+    """What a client's own row allows it, None or 0: no end of jobs; and how many it has open."""
+
+    max_queued_tokens: int | None = None
+    max_open_jobs: int | None = None
+    num_open_jobs: int = 0
+
+    def refusal(self) -> Refused | None:
+        """Why it can't have one job more."""
+        if not self.max_open_jobs or self.num_open_jobs < self.max_open_jobs:
+            return None
+        detail = (
+            f"{self.num_open_jobs:,} jobs of yours are open; at most {self.max_open_jobs:,} may be"
+            " (clients.max_open_jobs)"
+        )
+        return Refused("too_many_open_jobs", detail, status=429, retry_after_seconds=OPEN_JOBS_RETRY_SECONDS)
+
+    def with_another(self) -> OwnLimits:
+        """The same with one job more."""
+        return replace(self, num_open_jobs=self.num_open_jobs + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class AsyncClient:
         self,
         url: str,
         *,
+        api_key: str | None = None,
         timeout_seconds: float = 60,
         patience_seconds: float = PATIENCE_SECONDS,
         transport: httpx.AsyncBaseTransport | None = None,
@@ -42,7 +43,12 @@ class AsyncClient:
         self._timeout_seconds = timeout_seconds
         self._patience_seconds = patience_seconds
         self._on_pause = on_pause
-        self._http = httpx.AsyncClient(base_url=self.url, timeout=timeout_seconds, transport=transport)
+        self._http = httpx.AsyncClient(
+            base_url=self.url,
+            headers=connection.authorization(api_key),
+            timeout=timeout_seconds,
+            transport=transport,
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -186,7 +192,7 @@ class AsyncClient:
         """On a connection of its own, which the upload watches for an early answer."""
         timeout = connection.upload_timeout(self._timeout_seconds)
         own = (
-            httpx.AsyncClient(base_url=self.url, timeout=timeout)
+            httpx.AsyncClient(base_url=self.url, headers=self._http.headers, timeout=timeout)
             if self._transport is None
             else nullcontext(self._http)
         )

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,12 @@ OWN_SERVERS = ("RANKMILL_DATABASE_URL", "RANKMILL_REDIS_URL")  # left out: the s
 
 @contextmanager
 def running_up(
-    folder: Path, *, model: str, port: int = 0, environment: Mapping[str, str] | None = None
+    folder: Path,
+    *,
+    model: str,
+    port: int = 0,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run `rankmill up` over ``folder`` until the block ends. Yields its address, once a job would run, and itself."""
     child = subprocess.Popen(
@@ -28,6 +33,7 @@ def running_up(
             [
                 *(sys.executable, "-m", "rankmill", "up"),
                 *("--data-dir", str(folder), "--model", model, "--port", str(port)),
+                *arguments,
             ],
             stop_signal=signal.SIGTERM,
         ),

@@ -32,6 +32,8 @@ Part = TypeVar("Part")
 class Client:
     """Speaks to one server. Use it as a context, or ``close`` it.
 
+    ``api_key``: what a server that asks for keys wants; None: that of RANKMILL_API_KEY, "": none.
+
     ``patience_seconds`` is how long what takes long (``submit``, ``wait``, results) bears in sum with a server that is
     away, or busy, before it raises; 0: not at all. ``on_pause`` hears of every such pause: its seconds, and the reason.
     """
@@ -40,6 +42,7 @@ class Client:
         self,
         url: str,
         *,
+        api_key: str | None = None,
         timeout_seconds: float = 60,
         patience_seconds: float = PATIENCE_SECONDS,
         transport: httpx.BaseTransport | None = None,
@@ -50,7 +53,12 @@ class Client:
         self._timeout_seconds = timeout_seconds
         self._patience_seconds = patience_seconds
         self._on_pause = on_pause
-        self._http = httpx.Client(base_url=self.url, timeout=timeout_seconds, transport=transport)
+        self._http = httpx.Client(
+            base_url=self.url,
+            headers=connection.authorization(api_key),
+            timeout=timeout_seconds,
+            transport=transport,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -204,7 +212,11 @@ class Client:
     def _send(self, step: Send) -> httpx.Response:
         """On a connection of its own, which the upload watches for an early answer."""
         timeout = connection.upload_timeout(self._timeout_seconds)
-        own = httpx.Client(base_url=self.url, timeout=timeout) if self._transport is None else nullcontext(self._http)
+        own = (
+            httpx.Client(base_url=self.url, headers=self._http.headers, timeout=timeout)
+            if self._transport is None
+            else nullcontext(self._http)
+        )
         with step.upload.explained(), own as http:
             return http.post(
                 "/v1/jobs",

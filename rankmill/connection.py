@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import httpx
@@ -22,6 +23,16 @@ def checked(url: str) -> str:
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise Refused("invalid_url", f"{url!r} is not the address of a server: it begins with http:// or https://")
     return url.rstrip("/")
+
+
+def authorization(api_key: str | None) -> dict[str, str]:
+    """The header that carries the key; None stands for that of RANKMILL_API_KEY. Raises Refused for what is no key."""
+    key = os.environ.get("RANKMILL_API_KEY", "") if api_key is None else api_key
+    if not key:
+        return {}
+    if any(not "!" <= character <= "~" for character in key):  # it is not repeated
+        raise Refused("invalid_key", "the API key holds a blank, a line's end or a character that no key has")
+    return {"Authorization": f"Bearer {key}"}
 
 
 def arguments(ask: Ask, timeout_seconds: float) -> dict[str, Any]:

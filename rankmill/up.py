@@ -10,14 +10,18 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
+from sqlalchemy import Connection
 
 from core.errors import Broken, NotReady, Refused
+from core.keys import fingerprint, new_key
 from core.settings import Settings
-from rankmill import dead_workers
+from rankmill import dead_workers, door
 from rankmill.client import Client
 from rankmill.data_folder import DataFolder
 from rankmill.embedded import ports, process
@@ -25,6 +29,9 @@ from rankmill.embedded.postgres import Postgres
 from rankmill.embedded.valkey import Valkey
 from rankmill.supervisor import Supervisor
 from rankmill.wakeups import Wakeups
+from store import api_keys, workers
+from store.clients import DEFAULT_CLIENT_ID
+from store.database import Database
 
 PROCESSES = ("api", "scheduler", "worker", "deliverer")
 STOP_ORDER = (("api",), ("scheduler", "worker", "deliverer"), ("valkey",), ("postgres",))
@@ -53,11 +60,14 @@ class OurProcess:
         return process.start(command, output=self.output, stop_signal=self.stop_signal, environment=self.environment)
 
 
-def run(settings: Settings) -> None:
-    """Run everything until SIGTERM or Ctrl-C; leaves no process behind. Raises Refused and Broken at the start."""
+def run(settings: Settings, *, with_key: bool = False) -> None:
+    """Run everything until SIGTERM or Ctrl-C; leaves no process behind. Raises Refused and Broken at the start.
+
+    ``with_key``: makes an administrator's key where nobody has one, and prints it after the ready line, this once.
+    """
     folder = DataFolder(settings.data_dir)
     with folder.locked(), Wakeups() as wakeups:
-        stack = Stack(settings, folder, wakeups)
+        stack = Stack(settings, folder, wakeups, with_key=with_key)
         try:
             stack.start()
             stack.keep_running()
@@ -70,13 +80,15 @@ def run(settings: Settings) -> None:
 class Stack:
     """The children, in the order in which they need each other."""
 
-    def __init__(self, settings: Settings, folder: DataFolder, wakeups: Wakeups) -> None:
+    def __init__(self, settings: Settings, folder: DataFolder, wakeups: Wakeups, *, with_key: bool) -> None:
         self.supervisor = Supervisor()
         self._settings, self._folder, self._wakeups = settings, folder, wakeups
         self._port = settings.api_port or ports.free_port()
         host = ports.LOOPBACK if settings.api_host in EVERY_ADDRESS else settings.api_host
         self._database_url = settings.database_url
         self._url = f"http://{host}:{self._port}"
+        self._with_key = with_key
+        self._new_key = ""  # until it is printed
 
     def start(self) -> None:
         """Start everything; returns before it is ready."""
@@ -87,6 +99,8 @@ class Stack:
         self._migrate(environment)
         if not self._settings.database_url and self._wakeups.is_wanted():  # ours alone: whoever is in there is dead
             dead_workers.forget(self._database_url)
+        if self._wakeups.is_wanted():
+            self._see_to_keys()
         for name in PROCESSES:
             if self._wakeups.is_wanted():
                 self.supervisor.keep(self._child(name, environment))
@@ -94,7 +108,7 @@ class Stack:
     def keep_running(self) -> None:
         """Look after the children until we are told to stop, and say once that a job would run."""
         is_ready = False
-        with Client(self._url, timeout_seconds=2) as client:
+        with Client(self._url, api_key="", timeout_seconds=2) as client:
             while self._wakeups.is_wanted():
                 worker = self._worker_pid()
                 next_start = self.supervisor.look()
@@ -104,6 +118,9 @@ class Stack:
                     self._check_hope()
                     if is_ready := self._is_ready(client):
                         print(f"ready {self._url}", flush=True)  # noqa: T201 - the line that callers wait for
+                        if self._new_key:
+                            print(f"key {self._new_key}", flush=True)  # noqa: T201
+                            self._new_key = ""
                 self._wakeups.wait(next_start if is_ready else READY_POLL_SECONDS)
 
     def _environment(self) -> dict[str, str]:
@@ -132,6 +149,24 @@ class Stack:
         elif running.returncode:
             raise Broken(f"the migrations failed. They said:\n{process.last_lines(migration.output)}")
 
+    def _see_to_keys(self) -> None:
+        """Make the first key where that is asked for. Raises Refused where others would come in without any."""
+        if self._with_key:
+            with self._ledger() as connection:
+                if not api_keys.any_live(connection):
+                    self._new_key = new_key()
+                    api_keys.add(connection, DEFAULT_CLIENT_ID, fingerprint(self._new_key), is_admin=True)
+        door.check(self._settings.api_host, self._database_url, remedy="start with --with-key to get one")
+
+    @contextmanager
+    def _ledger(self) -> Iterator[Connection]:
+        database = Database(self._database_url, pool_size=1, name="rankmill up")
+        try:
+            with database.begin() as connection:
+                yield connection
+        finally:
+            database.dispose()
+
     def _child(self, name: str, environment: dict[str, str]) -> OurProcess:
         patience = self._settings.stop_seconds + STOP_MARGIN_SECONDS
         return OurProcess(name, self._folder.log_file(name), environment, stop_seconds=patience)
@@ -140,9 +175,13 @@ class Stack:
         """Whether the front end answers and our own worker is ready: one that a killed run left behind is not."""
         worker = self._worker_pid()
         try:
-            return client.is_ready() and any(
-                found.pid == worker and found.state == "ready" and found.is_alive for found in client.workers()
-            )
+            if not client.is_ready():
+                return False
+            with self._ledger() as connection:  # the front end may ask for a key
+                return any(
+                    found.info.pid == worker and found.info.state == "ready" and found.is_alive
+                    for found in workers.list_all(connection)
+                )
         except (NotReady, Broken):
             return False
 

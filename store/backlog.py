@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from core.admission import Backlog, Load
+from core.admission import Backlog, Load, OwnLimits
 
 _LOADS = text("""
     WITH leased AS MATERIALIZED (
@@ -33,7 +33,13 @@ _LOADS = text("""
       FROM shares GROUP BY model, client_id
 """)
 
-_OWN_LIMITS = text("SELECT id, max_queued_tokens FROM clients WHERE max_queued_tokens IS NOT NULL")
+_OWN_LIMITS = text("""
+    SELECT c.id, c.max_queued_tokens, c.max_open_jobs, COALESCE(o.num_open_jobs, 0) AS num_open_jobs
+      FROM clients c
+      LEFT JOIN (SELECT client_id, count(*) AS num_open_jobs FROM jobs
+                  WHERE state IN ('receiving', 'queued', 'running') GROUP BY client_id) o ON o.client_id = c.id
+     WHERE c.max_queued_tokens IS NOT NULL OR c.max_open_jobs IS NOT NULL
+""")
 
 
 def backlog(connection: Connection) -> Backlog:
@@ -42,9 +48,12 @@ def backlog(connection: Connection) -> Backlog:
     return Backlog({(row.model, row.client_id): Load(row.num_tokens, row.num_bytes) for row in rows})
 
 
-def own_limits(connection: Connection) -> dict[UUID, int]:
-    """The clients whose rows say how many tokens they may have queued."""
-    return {row.id: row.max_queued_tokens for row in connection.execute(_OWN_LIMITS)}
+def own_limits(connection: Connection) -> dict[UUID, OwnLimits]:
+    """The clients whose rows say how many tokens they may have queued, or how many jobs open."""
+    return {
+        row.id: OwnLimits(row.max_queued_tokens, row.max_open_jobs, row.num_open_jobs)
+        for row in connection.execute(_OWN_LIMITS)
+    }
 
 
 def database_bytes(connection: Connection) -> int:

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from rankmill.commands.results import Destination, Format, Output, await_end
-from rankmill.commands.server import AsJson, JobId, Quiet, Server, client_of
+from rankmill.commands.server import ApiKey, AsJson, JobId, Quiet, Server, client_of
 
 PANEL = "Jobs"
 
@@ -24,22 +24,24 @@ def add_to(app: typer.Typer) -> None:
 
 def wait(
     job_id: JobId,
+    *,
     output: Output = None,
     format: Format = None,  # noqa: A002
     quiet: Quiet = False,
     server: Server = "",
+    api_key: ApiKey = "",
 ) -> None:
     """Wait until a job has ended, with its progress; then write its results to OUT. Exits with 1 where it did not complete."""
-    with client_of(server) as client:
+    with client_of(server, api_key) as client:
         destination = None if output is None and format is None else Destination(output, format)
         await_end(client, job_id, destination, is_quiet=quiet)
 
 
-def status(job_id: JobId, as_json: AsJson = False, server: Server = "") -> None:
+def status(job_id: JobId, as_json: AsJson = False, server: Server = "", api_key: ApiKey = "") -> None:
     """Show a job as it is now."""
     from rankmill import job_display
 
-    with client_of(server) as client:
+    with client_of(server, api_key) as client:
         job = client.job(job_id)
         if as_json:
             _print_json(job)
@@ -49,28 +51,30 @@ def status(job_id: JobId, as_json: AsJson = False, server: Server = "") -> None:
 
 def results(
     job_id: JobId,
+    *,
     output: Output = None,
     format: Format = None,  # noqa: A002
     quiet: Quiet = False,
     server: Server = "",
+    api_key: ApiKey = "",
 ) -> None:
     """Print a job's results, or write them to OUT; of a running job, those before its first unfinished item."""
-    with client_of(server) as client:
+    with client_of(server, api_key) as client:
         destination = Destination(output, format)
         destination.write(client, client.job(job_id), is_quiet=quiet)
 
 
-def cancel(job_id: JobId, server: Server = "") -> None:
+def cancel(job_id: JobId, server: Server = "", api_key: ApiKey = "") -> None:
     """End a job. Its finished results stay."""
     from rankmill import job_display
 
-    with client_of(server) as client:
+    with client_of(server, api_key) as client:
         typer.echo(job_display.ended_line(client.cancel(job_id)), err=True)
 
 
-def retry(job_id: JobId, server: Server = "") -> None:
+def retry(job_id: JobId, server: Server = "", api_key: ApiKey = "") -> None:
     """Make a job of the items that an ended job did not score, and print its id."""
-    with client_of(server) as client:
+    with client_of(server, api_key) as client:
         job = client.retry(job_id)
         typer.echo(f"{job.counts.total:,} items of {job_id} again", err=True)
         typer.echo(job.id)
@@ -80,11 +84,12 @@ def jobs(
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many.")] = 20,
     as_json: AsJson = False,
     server: Server = "",
+    api_key: ApiKey = "",
 ) -> None:
     """List the newest jobs."""
     from rankmill import job_display
 
-    with client_of(server) as client:
+    with client_of(server, api_key) as client:
         found = client.jobs(limit=limit)
         if as_json:
             _print_json(found)

@@ -23,8 +23,10 @@ def api() -> None:
     """Serve HTTP: takes jobs, shows them, reads results back."""
     settings = _started()
     from api.server import serve
+    from rankmill import door
 
     with reported():
+        door.check(settings.api_host, settings.database_url)
         serve(settings)
 
 

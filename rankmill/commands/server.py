@@ -16,19 +16,30 @@ if TYPE_CHECKING:
 Server = Annotated[
     str, typer.Option("--server", metavar="URL", help="Address of the server. Default: the one on this machine.")
 ]
+ApiKey = Annotated[
+    str,
+    typer.Option(
+        "--api-key",
+        metavar="KEY",
+        help="Who we are. Default: RANKMILL_API_KEY, which other users of this machine don't see.",
+        show_default=False,
+    ),
+]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job's id.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 @contextmanager
-def client_of(server: str) -> Iterator[Client]:
+def client_of(server: str, api_key: str) -> Iterator[Client]:
     """A client of the server; errors end the command with their line and status."""
     from rankmill.client import Client
 
     with (
         reported(hint="Is `rankmill up` running? --server names another server"),
-        Client(server or f"http://127.0.0.1:{settings_from().api_port}", on_pause=_say) as client,
+        Client(
+            server or f"http://127.0.0.1:{settings_from().api_port}", api_key=api_key or None, on_pause=_say
+        ) as client,
     ):
         yield client
 

@@ -31,6 +31,9 @@ def up(
             help="`fake`, a folder, a hub id, or a path to a .gguf file.", show_default="RANKMILL_MODEL or fake"
         ),
     ] = None,
+    with_key: Annotated[
+        bool, typer.Option("--with-key", help="Make a first API key where there is none, and print it once.")
+    ] = False,
 ) -> None:
     """Run everything here until Ctrl-C: Postgres and Valkey unless their addresses are set, and all processes.
 
@@ -42,7 +45,7 @@ def up(
     settings = settings_from(api_port=port, data_dir=data_dir, model=model)
     logs.configure(settings)
     with reported():
-        run(settings)
+        run(settings, with_key=with_key)
 
 
 def demo(

@@ -9,7 +9,7 @@ import typer
 
 from core.errors import Refused
 from rankmill.commands import results
-from rankmill.commands.server import Quiet, Server, client_of
+from rankmill.commands.server import ApiKey, Quiet, Server, client_of
 from rankmill.exits import Exit
 from rankmill.items import Format, ItemFile
 
@@ -46,9 +46,10 @@ def submit(
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what the server would make of it.")] = False,
     quiet: Quiet = False,
     server: Server = "",
+    api_key: ApiKey = "",
 ) -> None:
     """Submit a job and print its id; with --wait or --output, its results once it has ended."""
-    with client_of(server) as client:
+    with client_of(server, api_key) as client:
         destination = results.Destination(output, format)
         wanted = {
             "query": query,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psycopg
 
-from core.errors import Broken
+from core.errors import Broken, NotReady
 from rankmill.embedded import ports, process
 
 MAJOR_VERSION = "18"
@@ -29,6 +29,7 @@ USERS = ("postgres", "nobody")  # the first that exists runs the server where we
 STOP_SIGNAL = signal.SIGINT  # "fast": ends the sessions, then writes a checkpoint
 STILL_ENDING = ('lock file "postmaster.pid" already exists', "pre-existing shared memory block")  # of the server before
 RETRY_SECONDS = 0.2
+PORT_LINE = 3  # of postmaster.pid (PostgreSQL 18, src/include/utils/pidfile.h, LOCK_FILE_LINE_PORT), counted from 0
 SETTINGS = {
     "listen_addresses": ports.LOOPBACK,
     "unix_socket_directories": "",  # a path inside the data folder may be too long for a socket
@@ -175,6 +176,20 @@ class Postgres:
         found = (self.data / "PG_VERSION").read_text().strip()
         if found != MAJOR_VERSION:
             raise Broken(f"{self.data} was written by Postgres {found}; this is Postgres {MAJOR_VERSION}")
+
+
+def running_url(folder: Path) -> str:
+    """Where the server over ``folder`` answers, which another process started. Raises NotReady where none runs."""
+    try:
+        lines = (folder / "postgres" / "postmaster.pid").read_text().splitlines()
+        password = (folder / "postgres.password").read_text().strip()
+    except FileNotFoundError:
+        raise NotReady(f"no Postgres runs over {folder}") from None
+    except PermissionError:
+        raise NotReady(f"the files in {folder} are another user's") from None
+    if len(lines) <= PORT_LINE:
+        raise NotReady(f"the Postgres over {folder} has only begun to start")
+    return f"postgresql://{SUPERUSER}:{password}@{ports.LOOPBACK}:{int(lines[PORT_LINE])}/postgres"
 
 
 def binaries() -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import typer.main
 from click import Command
+from typer.core import TyperGroup
 
 from rankmill.cli import app
 
@@ -49,7 +50,11 @@ def test_every_rankmill_command_that_a_page_names_exists_with_its_options(page: 
     for tool, rest in commands(page):
         if tool == "rankmill":
             assert rest[0] in known, f"rankmill {rest[0]}"
-            options = {option for parameter in known[rest[0]].params for option in (*parameter.opts, "--help")}
+            command = known[rest[0]]
+            if isinstance(command, TyperGroup) and rest[1:]:
+                assert rest[1] in command.commands, f"rankmill {rest[0]} {rest[1]}"
+                command = command.commands[rest[1]]
+            options = {option for parameter in command.params for option in (*parameter.opts, "--help")}
             named = {word.split("=")[0] for word in rest[1:] if word.startswith("-") and word != "-"}
             assert named <= options, f"rankmill {' '.join(rest)}"
 
