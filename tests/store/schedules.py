@@ -50,14 +50,15 @@ def new_items(indexes):
     return [NewItem(f"item {index}", id=f"id-{index}", index=index) for index in indexes]
 
 
-def results_of(claim, num_failed):
-    """Results whose tokens tell which items they are of."""
+def results_of(claim, num_failed, indexes=None):
+    """Results whose tokens tell which items they are of; ``indexes`` are those that the items had in another job."""
     errors = ["non_finite_score"] * num_failed + [None] * (claim.num_items - num_failed)
     return ChunkResults(
         num_items=claim.num_items,
         label_logprobs=[-0.5, -1.25] * claim.num_items,
         prompt_tokens=[claim.first_index + place + 1 for place in range(claim.num_items)],
         errors=errors if num_failed else None,
+        item_indexes=indexes,
         evidence=Evidence("r", "float32", "1"),
     )
 
@@ -218,12 +219,15 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(target=claims, job_id=all_jobs, chunk_no=chunk_numbers)
     def lose_a_claim_in_a_crash(self, job_id, chunk_no):
-        """A claim does not wait for the disk: Postgres may forget it, and give its epoch to somebody else."""
+        """A claim does not wait for the disk: Postgres may forget it, and give its epoch to another; the first goes on."""
         if self.opened is not None:
             return multiple()
         lost = self._claim(job_id, chunk_no, "a", leaves_open=True)
         self.close_the_open_transaction(is_committed=False)
-        return bundled(lost, self._claim(job_id, chunk_no, "b"))
+        again = self._claim(job_id, chunk_no, "b")
+        if lost is not None:
+            self.save(lost, num_failed=0, then="nothing", leaves_open=False)
+        return bundled(lost, again)
 
     @rule(target=claims, held=claims, owner=owners, then=st.sampled_from(["save", "renew", "give back", "nothing"]))
     def stall(self, held, owner, then):
@@ -247,7 +251,8 @@ class Schedules(RuleBasedStateMachine):
                 self.told.saved[claim.key] = Saved(claim.epoch, sum(results_of(claim, 0).prompt_tokens), num_failed)
                 del self.told.leases[claim.key]
 
-        results = results_of(claim, num_failed)
+        own = self.told.chunks.get(claim.key.job_id, [])  # empty where the job was deleted
+        results = results_of(claim, num_failed, own[claim.key.chunk_no] if own else None)
         is_saved = self.do(lambda c: chunks.save(c, claim, results, owner=held.owner), won, leaves_open=leaves_open)
         assert is_saved in (None, is_ours), "a save wins while the lease is its own, and only then"
         if is_saved and then != "nothing":

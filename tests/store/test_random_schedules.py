@@ -81,7 +81,7 @@ PLANTED = {
     "a claim that keeps the epoch": sql(chunks, "_CLAIM", "epoch = epoch + 1,", "epoch = greatest(epoch, 1),"),
     "a claim of a job that still arrives": sql(chunks, "_CLAIM", "AND state = 'running'", ""),
     "a claim that never starts its job": sql(chunks, "_START", "AND state = 'queued'", "AND state = 'none'"),
-    "a renewal without a fence": sql(chunks, "_RENEW", "AND c.lease_owner = :owner", ""),
+    "a renewal without the fence of the epoch": sql(chunks, "_RENEW", "AND c.epoch = held.epoch", ""),
     "a lease given back without the fence of the epoch": sql(chunks, "_RELEASE", "AND c.epoch = held.epoch", ""),
     "an end while chunks are open": sql(endings, "_COMPLETE", "state IN ('pending', 'leased')", "state = 'pending'"),
     "an end that counts usage twice": sql(
