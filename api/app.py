@@ -20,6 +20,8 @@ from api import (
     problems,
     process,
     results,
+    webhook_answers,
+    webhooks,
     workers,
 )
 from api.answers import EndedJobAnswer, JobAnswer, JobPage, ResultPage
@@ -46,6 +48,13 @@ DOCUMENTED = (
     GenerativeScoringRequest,
     generative_scoring.GenerativeScoringAnswer,
     openai_errors.OpenAIErrorAnswer,
+    webhook_answers.EndpointAnswer,
+    webhook_answers.EndpointPage,
+    webhook_answers.DeliveryAnswer,
+    webhook_answers.DeliveryDetails,
+    webhook_answers.DeliveryPage,
+    webhook_answers.Recovered,
+    webhook_answers.SecretAnswer,
 )
 
 
@@ -67,7 +76,7 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.watched_jobs = WatchedJobs()
-    for part in (jobs, events, results, generative_scoring, models):
+    for part in (jobs, events, results, generative_scoring, models, webhooks):
         app.include_router(part.routes, dependencies=[Depends(caller.known)])
     app.include_router(workers.routes, dependencies=[Depends(caller.admin)])
     app.include_router(health.routes)  # for whoever asks

@@ -10,10 +10,12 @@ from uuid import UUID
 from core.errors import Refused
 
 _RESULTS = struct.Struct(">B16sQ")  # kind and version, the job, the position
-_JOBS = struct.Struct(">B16s")  # kind and version, the last job that was listed
+_LAST = struct.Struct(">B16s")  # kind and version, the last one that was listed
 _RESULTS_1 = 0x11
 _RANKING_1 = 0x12
 _JOBS_1 = 0x21
+_ENDPOINTS_1 = 0x31
+_DELIVERIES_1 = 0x41
 
 
 def results_cursor(job_id: UUID, position: int) -> str:
@@ -49,15 +51,39 @@ def ranking_position(cursor: str, job_id: UUID, *, num_items: int) -> int | None
 
 def jobs_cursor(last: UUID) -> str:
     """Go on with the jobs older than ``last``."""
-    return _encode(_JOBS.pack(_JOBS_1, last.bytes))
+    return _encode(_LAST.pack(_JOBS_1, last.bytes))
 
 
 def jobs_before(cursor: str | None) -> UUID | None:
     """The job to go on after; None without a cursor. Raises Refused for what is not a cursor of this list."""
+    return _before(_JOBS_1, cursor)
+
+
+def endpoints_cursor(last: UUID) -> str:
+    """Go on with the webhook endpoints older than ``last``."""
+    return _encode(_LAST.pack(_ENDPOINTS_1, last.bytes))
+
+
+def endpoints_before(cursor: str | None) -> UUID | None:
+    """As ``jobs_before``."""
+    return _before(_ENDPOINTS_1, cursor)
+
+
+def deliveries_cursor(last: UUID) -> str:
+    """Go on with the deliveries older than ``last``."""
+    return _encode(_LAST.pack(_DELIVERIES_1, last.bytes))
+
+
+def deliveries_before(cursor: str | None) -> UUID | None:
+    """As ``jobs_before``."""
+    return _before(_DELIVERIES_1, cursor)
+
+
+def _before(kind: int, cursor: str | None) -> UUID | None:
     if cursor is None:
         return None
-    kind, last = _JOBS.unpack(_decode(cursor, _JOBS.size))
-    if kind != _JOBS_1:
+    found, last = _LAST.unpack(_decode(cursor, _LAST.size))
+    if found != kind:
         raise _invalid()
     return UUID(bytes=last)
 

@@ -7,6 +7,9 @@ over a weekend: https://github.com/standard-webhooks/standard-webhooks/blob/main
 from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
+from typing import Literal
+
+DisabledReason = Literal["gone", "failing"]
 
 HOUR = 3_600.0
 WAITS_SECONDS = (0.0, 5.0, 300.0, 0.5 * HOUR, 2 * HOUR, 5 * HOUR, 10 * HOUR, 14 * HOUR, 20 * HOUR, 24 * HOUR)
@@ -51,7 +54,7 @@ def to_retry_after(header: str, *, now: float) -> float | None:
         return None
 
 
-def disabled_reason(status: int | None, *, failing_seconds: float) -> str | None:
+def disabled_reason(status: int | None, *, failing_seconds: float) -> DisabledReason | None:
     """Why nothing is to be sent to a receiver any more that failed with this; None: it is tried again."""
     if status == GONE:
         return "gone"

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
+from core.delivery_schedule import DisabledReason
 from store.deliveries import AttemptOutcome
 
 MAX_ERROR_CHARACTERS = 1_000
@@ -24,7 +25,7 @@ class Endpoint:
     url: str
     failing_since: datetime | None
     disabled_at: datetime | None
-    disabled_reason: str | None
+    disabled_reason: DisabledReason | None
     last_attempt_at: datetime | None
     last_success_at: datetime | None
     last_status: int | None
@@ -80,7 +81,7 @@ class Failing:
     """How long an endpoint has failed without a success, and why it is disabled already, if it is."""
 
     seconds: float
-    disabled_reason: str | None
+    disabled_reason: DisabledReason | None
 
 
 def list_page(connection: Connection, client_id: UUID, *, limit: int, before: UUID | None) -> list[Endpoint]:
@@ -114,7 +115,7 @@ def note_failure(connection: Connection, endpoint_id: UUID, outcome: AttemptOutc
     return Failing(float(row.failing_seconds), row.disabled_reason)
 
 
-def disable(connection: Connection, endpoint_id: UUID, reason: str) -> None:
+def disable(connection: Connection, endpoint_id: UUID, reason: DisabledReason) -> None:
     """Send nothing there any more, and give up what waits. What is being sent is its deliverer's to settle."""
     connection.execute(_DISABLE, {"id": endpoint_id, "reason": reason})
     connection.execute(_GIVE_UP, {"id": endpoint_id})

@@ -15,10 +15,10 @@ import structlog
 from sqlalchemy import Connection
 
 from core.callback_rules import CallbackRules
-from core.delivery_schedule import disabled_reason, is_delivered, retry_in_seconds
+from core.delivery_schedule import DisabledReason, disabled_reason, is_delivered, retry_in_seconds
 from core.queues import DELIVER, DELIVER_QUEUE
 from core.settings import Settings
-from store import clients, deliveries, webhook_endpoints
+from store import deliveries, webhook_endpoints, webhook_secrets
 from store.database import Database
 from store.deliveries import AttemptOutcome, Delivery
 from store.hints import celery_app
@@ -52,8 +52,8 @@ class Deliverer:
             delivery = deliveries.claim(connection, delivery_id, owner=self.owner, lease_seconds=lease_seconds)
             if delivery is None:
                 return
-            secret = self.secret or clients.webhook_secret(connection, delivery.client_id)
-        headers = signed_headers(delivery.webhook_id, int(time.time()), delivery.body, secret)
+            secrets = [self.secret] if self.secret else webhook_secrets.signing(connection, delivery.client_id)
+        headers = signed_headers(delivery.webhook_id, int(time.time()), delivery.body, secrets)
         outcome = post(delivery.url, delivery.body, headers, timeout_seconds=self.timeout_seconds, rules=self.rules)
         keep_trying(lambda: self._record(delivery, outcome), what="record a delivery attempt", stopping=self.stopping)
 
@@ -70,7 +70,7 @@ class Deliverer:
             deliveries.fail(connection, delivery, outcome, retry_in_seconds=wait_seconds)
         bound.warning("webhook failed", error=outcome.error, retry_in_seconds=wait_seconds, endpoint_disabled=reason)
 
-    def _disable(self, connection: Connection, delivery: Delivery, outcome: AttemptOutcome) -> str | None:
+    def _disable(self, connection: Connection, delivery: Delivery, outcome: AttemptOutcome) -> DisabledReason | None:
         """Why nothing is sent to the endpoint any more, if so."""
         failing = webhook_endpoints.note_failure(connection, delivery.endpoint_id, outcome)
         reason = failing.disabled_reason or disabled_reason(outcome.status, failing_seconds=failing.seconds)

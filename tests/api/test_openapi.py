@@ -67,6 +67,15 @@ def test_every_route_is_documented_with_its_problems(document):
         "POST /generative_score",
         "GET /v1/models",
         "GET /v1/workers",
+        "GET /v1/webhook_endpoints",
+        "GET /v1/webhook_endpoints/{endpoint_id}",
+        "POST /v1/webhook_endpoints/{endpoint_id}/enable",
+        "POST /v1/webhook_endpoints/{endpoint_id}/test",
+        "POST /v1/webhook_endpoints/{endpoint_id}/recover",
+        "GET /v1/webhook_endpoints/{endpoint_id}/deliveries",
+        "GET /v1/webhook_deliveries/{delivery_id}",
+        "POST /v1/webhook_deliveries/{delivery_id}/redeliver",
+        "POST /v1/webhook_secret/rotate",
         "GET /livez",
         "GET /readyz",
     }
@@ -140,6 +149,25 @@ def test_what_every_route_answers_is_what_the_document_says(api, submit, score, 
     assert documented(api.get("/v1/workers"), "/v1/workers")["items"]
     documented(api.get("/livez"), "/livez")
     documented(api.get("/readyz"), "/readyz")
+
+
+def test_what_the_routes_of_webhooks_answer_is_what_the_document_says(api, submit, document, documented):
+    api.post(submit(webhook_url="https://receiver.example/document")["links"]["cancel"])
+    one = documented(api.get("/v1/webhook_endpoints"), "/v1/webhook_endpoints")["items"][0]
+    endpoint, route = f"/v1/webhook_endpoints/{one['id']}", "/v1/webhook_endpoints/{endpoint_id}"
+    documented(api.get(endpoint), route)
+    documented(api.post(f"{endpoint}/enable"), f"{route}/enable")
+    test = documented(api.post(f"{endpoint}/test"), f"{route}/test")
+    (since,) = document["paths"][f"{route}/recover"]["post"]["parameters"][1:]
+    (example,) = since["schema"]["examples"]
+    documented(api.post(f"{endpoint}/recover", params={"since": example}), f"{route}/recover")
+    documented(api.post(f"{endpoint}/recover?since=x"), f"{route}/recover")
+    assert len(documented(api.get(f"{endpoint}/deliveries"), f"{route}/deliveries")["items"]) == 2
+    delivery, route = f"/v1/webhook_deliveries/{test['id']}", "/v1/webhook_deliveries/{delivery_id}"
+    documented(api.get(delivery), route)
+    documented(api.get("/v1/webhook_deliveries/x"), route)
+    documented(api.post(f"{delivery}/redeliver"), f"{route}/redeliver")
+    documented(api.post("/v1/webhook_secret/rotate"), "/v1/webhook_secret/rotate")
 
 
 def test_problems_of_every_kind_are_what_the_document_says(api, submit, documented):

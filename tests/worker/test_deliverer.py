@@ -9,10 +9,10 @@ import pytest
 from processes import running, wait_until
 from receiver import ALLOWED, LOCAL, Receiver
 from sqlalchemy import text
-from standardwebhooks import Webhook
+from standardwebhooks import Webhook, WebhookVerificationError
 
 from core.callback_rules import PUBLIC
-from store import clients, deliveries
+from store import deliveries, webhook_secrets
 from store.clients import DEFAULT_CLIENT_ID
 from store.deliveries import MAX_RESPONSE_BYTES
 from worker.deliverer import Deliverer
@@ -32,7 +32,7 @@ def test_a_receiver_that_fails_three_times_gets_the_same_event_a_fourth_time(
             make_due()
         deliverer.deliver(delivery_id)  # a late hint
     with database.begin() as connection:
-        secret = clients.webhook_secret(connection, DEFAULT_CLIENT_ID)
+        (secret,) = webhook_secrets.signing(connection, DEFAULT_CLIENT_ID)
     events = [Webhook(secret).verify(body, headers) for headers, body in receiver.got]
     assert len(events) == 4
     assert all(event == events[0] for event in events)
@@ -114,6 +114,36 @@ def test_a_secret_from_the_settings_signs_every_webhook(database, end_a_job):
         deliverer.deliver(end_a_job(url))
     ((headers, body),) = receiver.got
     Webhook(secret).verify(body, headers)
+
+
+def test_after_a_rotation_both_secrets_verify_for_a_day_and_then_the_new_one_alone(
+    deliverer, end_a_job, delivery_row, database
+):
+    receiver = Receiver()
+    with database.begin() as connection:
+        (old,) = webhook_secrets.signing(connection, DEFAULT_CLIENT_ID)
+        rotated = webhook_secrets.rotate(connection, DEFAULT_CLIENT_ID)
+        now = connection.execute(text("SELECT now()")).scalar_one()
+    assert (rotated.previous_until - now).total_seconds() == 86_400
+    with receiver.serving() as url:
+        deliverer.deliver(end_a_job(url))
+        with database.begin() as connection:
+            connection.execute(text("UPDATE clients SET previous_webhook_secret_until = now()"))
+        deliverer.deliver(end_a_job(url))
+    (during, after) = receiver.got
+    for secret in (old, rotated.secret):
+        assert Webhook(secret).verify(during[1], during[0])["type"] == "job.completed"
+    assert len(during[0]["webhook-signature"].split(" ")) == 2
+    assert Webhook(rotated.secret).verify(after[1], after[0])
+    with pytest.raises(WebhookVerificationError):
+        Webhook(old).verify(after[1], after[0])
+
+
+def test_the_first_secret_has_none_before_it(database):
+    with database.begin() as connection:
+        rotated = webhook_secrets.rotate(connection, DEFAULT_CLIENT_ID)
+        assert rotated.previous_until is None
+        assert webhook_secrets.signing(connection, DEFAULT_CLIENT_ID) == [rotated.secret]
 
 
 @pytest.mark.parametrize(
