@@ -75,7 +75,7 @@ class Stack:
         self.folder = folder
         self.postgres = Postgres(folder, output=folder / "postgres.log", fsync=False)
         self.valkey = Valkey(folder, output=folder / "valkey.log")
-        self.children = {}
+        self.children, self._logged = {}, {}
         self.port = ports.free_port()
         self.url = f"http://{ports.LOOPBACK}:{self.port}"
         self.http = httpx.Client(base_url=self.url, timeout=CALL_SECONDS)
@@ -167,6 +167,7 @@ class Stack:
                 self.resume(name)
             self.start(name)
         eventually(self.is_ready, seconds=READY_SECONDS, what="the stack is ready")
+        self._logged = {file.stem: file.stat().st_size for file in self.folder.glob("*.log")}
 
     def is_ready(self):
         with suppress(httpx.TransportError):
@@ -193,9 +194,9 @@ class Stack:
         return redis.Redis.from_url(self.valkey.url)
 
     def log(self, name):
-        """What a process has said, through all of its starts."""
+        """What a process has said since the scenario began, through all of its starts."""
         file = self.folder / f"{name}.log"
-        return file.read_text(errors="replace") if file.exists() else ""
+        return file.read_bytes()[self._logged.get(name, 0) :].decode(errors="replace") if file.exists() else ""
 
     def _spawn(self, name, environment):
         command = [sys.executable, "-m", "rankmill", name.split("-")[0]]
