@@ -49,6 +49,7 @@ class Receiver:
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
+            request_queue_size = 128
 
             def handle_error(self, *_):
                 pass  # the deliverer hung up on purpose
