@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 
-from api import answers, bodies, cursors, openapi, waiting
+from api import answers, bodies, cursors, idempotency, openapi, waiting
 from api.caller import ClientId
 from api.cancel import cancel
 from api.dry_runs import DryRunAnswer
@@ -53,11 +53,12 @@ async def create_job(
 
     A dry run is answered 200 at once, with what the job would be.
     """
+    claim = idempotency.claim_of(request, client_id)
     if bodies.is_ndjson(request):
-        job: Job | DryRunAnswer = await receive(process, request, client_id)
+        job: Job | DryRunAnswer = await receive(process, request, client_id, claim)
     else:
         body = await bodies.read(request, max_bytes=process.settings.max_body_bytes)
-        job = await run_in_threadpool(submit, process, client_id, body)
+        job = await run_in_threadpool(submit, process, client_id, body, claim)
     if isinstance(job, DryRunAnswer):
         return answers.respond(job)
     seconds = wait_seconds(",".join(request.headers.getlist("prefer")))
@@ -102,9 +103,10 @@ def cancel_job(process: InProcess, client_id: ClientId, job_id: JobId) -> Respon
 
 
 @routes.post("/v1/jobs/{job_id}/retry", summary="Retry what an ended job did not score", **openapi.RETRY_JOB)
-def retry_job(process: InProcess, client_id: ClientId, job_id: JobId) -> Response:
+def retry_job(request: Request, process: InProcess, client_id: ClientId, job_id: JobId) -> Response:
     """A new job of those items, with the index and the id that they had; asked again, the same one."""
-    return _accepted(found(retry(process, client_id, job_id)), {})
+    claim = idempotency.claim_of(request, client_id)
+    return _accepted(found(retry(process, client_id, job_id, claim)), {})
 
 
 @routes.delete("/v1/jobs/{job_id}", summary="Delete an ended job", **openapi.DELETE_JOB)

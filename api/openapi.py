@@ -49,7 +49,7 @@ def _problems(*, is_open: bool = False, **codes: str) -> dict[int | str, dict[st
 
 
 _NO_JOB = "`job_not_found`"
-_BACKLOG = "`backlog_full`: more is queued of this client's than may be; `Retry-After`"
+_BACKLOG = "`backlog_full`, `too_many_open_jobs`: more of this client's is queued or open than may be; `Retry-After`"
 _FULL = "`total_backlog_full`, `redis_full`, `database_full`, `disk_full`: nothing is taken for now; `Retry-After`"
 _PARAMETER = "`out_of_range`, `wrong_type`, `invalid_value`, `unknown_parameter`: of the query string"
 _CURSOR = "`invalid_cursor`"
@@ -61,24 +61,35 @@ _ENDED_OR_COUNTED["content"][JSON] = {
     "schema": {"anyOf": [_schema(name)["schema"] for name in ("EndedJobAnswer", "DryRunAnswer")]}
 }
 
+_KEY_HEADER = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+    "example": "6f1c1d0e-3b7e-4f55-9a53-0d2c0b5c7f10",
+    "description": "Of this client's own making. Sent again with the same body within 24 hours, it gives the same job.",
+}
+_KEY_REUSED = "`idempotency_key_reused`: the key came with another body"
+
 SUBMIT: dict[str, Any] = {
     "status_code": 202,
     "responses": {
         202: _answer("The job is stored.", "JobAnswer", "Location", "Retry-After", "Preference-Applied"),
         200: _ENDED_OR_COUNTED,
         **_problems(
-            _400="`invalid_json`, `duplicate_key`, `invalid_encoding`, `body_incomplete`",
+            _400="`invalid_json`, `duplicate_key`, `invalid_encoding`, `body_incomplete`, `invalid_idempotency_key`",
             _408="`upload_incomplete`: the body fell silent",
-            _409="`upload_ended`: the job was cancelled, or expired, while its body arrived",
+            _409="`upload_ended`: the job was cancelled, or expired, while its body arrived; `idempotency_key_in_use`: another"
+            " request with this key is under way",
             _413="`body_too_large`, before or after decompression; `line_too_long`, `too_many_queries`",
             _415="`unsupported_media_type`, `unsupported_encoding`",
-            _422="A value; docs/api.md lists the codes. `field` and `item` say where.",
+            _422=f"A value; docs/api.md lists the codes. `field` and `item` say where. {_KEY_REUSED}",
             _429=_BACKLOG,
             _503=f"{_FULL}; `too_many_uploads`",
         ),
     },
     "openapi_extra": {
         "parameters": [
+            _KEY_HEADER,
             {
                 "name": "Prefer",
                 "in": "header",
@@ -123,14 +134,16 @@ RETRY_JOB: dict[str, Any] = {
     "responses": {
         202: _answer("The job that retries it.", "JobAnswer", "Location", "Retry-After"),
         **_problems(
+            _400="`invalid_idempotency_key`",
             _404=_NO_JOB,
-            _409="`job_not_ended`; `upload_ended`: the new job was cancelled before it was whole",
+            _409="`job_not_ended`; `upload_ended`: the new job was cancelled before it was whole; `idempotency_key_in_use`",
             _410="`inputs_gone`",
-            _422="`nothing_to_retry`",
+            _422=f"`nothing_to_retry`; {_KEY_REUSED}",
             _429=_BACKLOG,
             _503=_FULL,
         ),
     },
+    "openapi_extra": {"parameters": [_KEY_HEADER]},
 }
 DELETE_JOB: dict[str, Any] = {
     "status_code": 204,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from http import HTTPStatus
 from typing import Any, Literal, TypeVar
+from uuid import uuid4
 
 import httpx
 
@@ -79,26 +80,31 @@ def submit(
     *,
     wait_seconds: int = 0,
 ) -> Call[Reply]:
-    """A job, sent again where that can't make two of it, and where the items are still there to be sent."""
+    """A job, sent again under one idempotency key while no answer says what became of it, and its items can be sent."""
     headers = {"Prefer": f"wait={wait_seconds}"} if wait_seconds else {}
-    step: Send | Ask
-    if upload:
-        step = Send(upload, headers)
-    else:
-        body, headers = encoded(fields), {**JSON, **headers}
-        step = Ask("POST", "/v1/jobs", headers=headers, content=body, slow_seconds=wait_seconds)
+    body = b"" if upload else encoded(fields)
+    key, is_bound, is_lost = str(uuid4()), False, False
     while True:
+        keyed = headers if fields.get("dry_run") else {**headers, "Idempotency-Key": key}
+        step: Send | Ask
+        if upload:
+            step = Send(upload, keyed)
+        else:
+            step = Ask("POST", "/v1/jobs", headers={**JSON, **keyed}, content=body, slow_seconds=wait_seconds)
         answer = yield step
-        if isinstance(answer, httpx.Response) and answer.status_code not in BUSY:
+        if isinstance(answer, httpx.Response) and not _is_busy(answer):
             return _accepted(answer, kind, upload)
-        if isinstance(answer, Away) and not answer.is_unsent and (upload is None or upload.has_ended):
-            raise NotReady(
-                f"{answer.error}, after all of the job was sent: it may have been taken. Look for it in the list of jobs before "
-                "you send it again"
-            ) from answer.error
+        is_whole = upload is None or upload.has_ended
+        is_bound |= is_whole and not (isinstance(answer, Away) and answer.is_unsent)
+        is_lost |= is_whole and isinstance(answer, Away) and not answer.is_unsent
         if upload and not upload.restart():
-            raise _broken_off(answer, upload)
-        yield _pause(backoff, answer)
+            raise _maybe_taken(answer) if is_lost else _broken_off(answer, upload)
+        if not is_bound:
+            key = str(uuid4())  # the server may not know yet that the body before this one has broken off
+        seconds = _seconds(backoff, answer)
+        if seconds is None:
+            raise _maybe_taken(answer) if is_lost else _error(answer)
+        yield Pause(seconds, str(_error(answer)))
 
 
 def wait(job_id: str, on_change: Callable[[Job], None], backoff: Backoff) -> Call[Job]:
@@ -181,6 +187,29 @@ def _accepted(answer: httpx.Response, kind: type[Reply], upload: Upload | None) 
         raise
 
 
+def _is_busy(answer: httpx.Response) -> bool:
+    """Whether asking again later may help; so it does while the server still reads what we sent on a broken connection."""
+    if answer.status_code != HTTPStatus.CONFLICT:
+        return answer.status_code in BUSY
+    error = error_of(answer)
+    return isinstance(error, Refused) and error.code == "idempotency_key_in_use"
+
+
+def _maybe_taken(answer: httpx.Response | Away) -> NotReady:
+    return NotReady(
+        f"{_error(answer)}, after all of the job was sent: it may have been taken. Look for it in the list of jobs before you "
+        "send it again"
+    )
+
+
+def _error(answer: httpx.Response | Away) -> RankmillError:
+    return answer.error if isinstance(answer, Away) else error_of(answer)
+
+
+def _seconds(backoff: Backoff, answer: httpx.Response | Away) -> float | None:
+    return backoff.pause(None if isinstance(answer, Away) else retry_after_seconds(answer))
+
+
 def _came(answer: httpx.Response | Away) -> httpx.Response:
     if isinstance(answer, Away):
         raise answer.error
@@ -189,16 +218,15 @@ def _came(answer: httpx.Response | Away) -> httpx.Response:
 
 def _pause(backoff: Backoff, answer: httpx.Response | Away) -> Pause:
     """The pause before another attempt. Raises what went wrong once there were enough."""
-    error = answer.error if isinstance(answer, Away) else error_of(answer)
-    seconds = backoff.pause(None if isinstance(answer, Away) else retry_after_seconds(answer))
+    seconds = _seconds(backoff, answer)
     if seconds is None:
-        raise error
-    return Pause(seconds, str(error))
+        raise _error(answer)
+    return Pause(seconds, str(_error(answer)))
 
 
 def _broken_off(answer: httpx.Response | Away, upload: Upload) -> RankmillError:
     """Items that are gone can't be sent again."""
-    reason = answer.error if isinstance(answer, Away) else error_of(answer)
+    reason = _error(answer)
     detail = (
         f"the upload was broken off in line {upload.num_items + 1:,} of the items ({reason}). Nothing of it is scored: the "
         "server keeps a failed job (upload_incomplete), if any. What the items came from can't be read again: make them "

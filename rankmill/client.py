@@ -82,7 +82,7 @@ class Client:
         """Send a job: the fields of ``POST /v1/jobs``, as a dict, by name, or both. Returns it as it was accepted.
 
         Up to 1,000 items of a list go as JSON; others one a line as they come, in memory that does not grow with them.
-        Whatever broke is tried again where that can't make two jobs of it, and, once more than 1 MiB of the items was
+        Whatever broke is tried again under a key that keeps it from becoming two jobs, and, once more than 1 MiB of the items was
         sent, where they can be iterated over anew: those of a list or an ``ItemFile``, not those of a generator.
         """
         whole, upload = calls.submission({**(request or {}), **fields}, items, compression, on_progress)

@@ -10,13 +10,13 @@ import redis
 import structlog
 from celery import Celery
 
-from store import deliveries, hints, notices, partitions, sweeps, workers
+from store import deliveries, hints, idempotency, notices, partitions, sweeps, webhook_endpoints, workers
 from store.leader import Leader
 
 log = structlog.get_logger()
 
 MAX_DUE_DELIVERIES = 500
-UPKEEP_SECONDS = 600  # partitions, retention, and workers that died long ago
+UPKEEP_SECONDS = 600  # partitions, retention, workers that died long ago, old idempotency keys
 
 
 class Sweeping:
@@ -89,7 +89,11 @@ class Sweeping:
         with leader.begin() as connection:
             workers.remove_dead(connection)
         with leader.begin() as connection:
+            idempotency.remove_expired(connection)
+        with leader.begin() as connection:
             days = partitions.drop_days_before(connection, retention_days=self._retention_days)
+        with leader.begin() as connection:
+            webhook_endpoints.remove_unused(connection, retention_days=self._retention_days)
         if days:
             log.info("days past retention dropped", days=days)
 

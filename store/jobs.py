@@ -14,10 +14,11 @@ from core.chunks import ChunkKey, NewChunk
 from core.errors import Refused
 from core.jobs import SMALL_JOB_ITEMS, Job, NewJob
 from core.states import TERMINAL_JOB_STATES, JobState
-from store import partitions, rows
+from store import idempotency, partitions, rows
 from store.chunk_inserts import insert_chunks
 from store.database import Database
 from store.endings import cancel, end
+from store.idempotency import Claim
 
 __all__ = ["Created", "cancel", "create", "delete", "end", "get", "list_page", "state_of", "submit", "to_version"]
 
@@ -46,22 +47,31 @@ _INSERT_JOB = text(f"""
 """)  # noqa: S608 - its parts are constants of ours
 
 
-def submit(database: Database, new: NewJob, chunks: Sequence[NewChunk], *, small_lane_cap: int) -> Created:
+def submit(
+    database: Database, new: NewJob, chunks: Sequence[NewChunk], *, small_lane_cap: int, claim: Claim | None = None
+) -> Created:
     """``create`` in a transaction of its own. Makes today's partitions first where nobody has yet."""
     try:
         with database.begin() as connection:
-            return create(connection, new, chunks, small_lane_cap=small_lane_cap)
+            return create(connection, new, chunks, small_lane_cap=small_lane_cap, claim=claim)
     except IntegrityError as error:
         if not partitions.is_missing(error):
             raise
     with database.begin() as connection:
         partitions.ensure_partitions(connection)
     with database.begin() as connection:
-        return create(connection, new, chunks, small_lane_cap=small_lane_cap)
+        return create(connection, new, chunks, small_lane_cap=small_lane_cap, claim=claim)
 
 
-def create(connection: Connection, new: NewJob, chunks: Iterable[NewChunk], *, small_lane_cap: int) -> Created:
-    """Write the job with all its chunks, queued.
+def create(
+    connection: Connection,
+    new: NewJob,
+    chunks: Iterable[NewChunk],
+    *,
+    small_lane_cap: int,
+    claim: Claim | None = None,
+) -> Created:
+    """Write the job with all its chunks, queued. Raises Refused where another job has taken its idempotency key.
 
     A small job whose client has room in the small lane is marked as hinted, and the caller publishes its ``hints``
     once the transaction has committed. For any other job the scheduler is notified at the commit.
@@ -91,6 +101,8 @@ def create(connection: Connection, new: NewJob, chunks: Iterable[NewChunk], *, s
         .one()
     )
     job, is_hinted = rows.to_job(row), bool(row["is_hinted"])
+    if claim is not None:
+        idempotency.take(connection, claim, job.id)
     insert_chunks(connection, job.id, chunks, is_hinted=is_hinted)
     if is_hinted:
         return Created(job, [ChunkKey(job.id, chunk.chunk_no) for chunk in chunks])

@@ -16,10 +16,11 @@ from core.chunks import NewChunk
 from core.errors import Refused
 from core.jobs import SMALL_JOB_ITEMS, Job, NewJob
 from core.states import JobState
-from store import partitions, rows
+from store import idempotency, partitions, rows
 from store.chunk_inserts import insert_chunks
 from store.database import Database
 from store.endings import abort
+from store.idempotency import Claim
 
 _BEGIN = text(f"""
     WITH j AS (
@@ -47,8 +48,8 @@ _QUEUE = text(f"""
 """)  # noqa: S608
 
 
-def begin(connection: Connection, new: NewJob, *, retry_of: UUID | None = None) -> Job:
-    """Write the job, receiving, without a chunk."""
+def begin(connection: Connection, new: NewJob, *, retry_of: UUID | None = None, claim: Claim | None = None) -> Job:
+    """Write the job, receiving, without a chunk. Raises Refused where another has taken its idempotency key."""
     row = connection.execute(
         _BEGIN,
         {
@@ -63,7 +64,10 @@ def begin(connection: Connection, new: NewJob, *, retry_of: UUID | None = None) 
             "expires_in_seconds": new.expires_in_seconds,
         },
     )
-    return rows.to_job(row.mappings().one())
+    job = rows.to_job(row.mappings().one())
+    if claim is not None:
+        idempotency.take(connection, claim, job.id)
+    return job
 
 
 def append(database: Database, job_id: UUID, chunks: Sequence[NewChunk]) -> None:
@@ -103,8 +107,13 @@ def touch(connection: Connection, job_id: UUID) -> None:
     )
 
 
-def finish(connection: Connection, job_id: UUID, *, warnings: Sequence[str] = ()) -> Job:
-    """Queue the job: its body has ended well. Raises Refused where it has ended meanwhile."""
+def finish(
+    connection: Connection, job_id: UUID, *, warnings: Sequence[str] = (), body_sha256: bytes | None = None
+) -> Job:
+    """Queue the job: its body has ended well. Raises Refused where it has ended meanwhile.
+
+    ``body_sha256`` is for its idempotency key, if it came with one.
+    """
     row = connection.execute(
         _QUEUE,
         {
@@ -117,6 +126,8 @@ def finish(connection: Connection, job_id: UUID, *, warnings: Sequence[str] = ()
     found = row.one_or_none()
     if found is None:
         raise Refused("upload_ended", "the job ended while its body was arriving", status=409)
+    if body_sha256 is not None:
+        idempotency.settle(connection, job_id, body_sha256)
     return rows.to_job(found)
 
 

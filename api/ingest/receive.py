@@ -15,13 +15,14 @@ from api.ingest.upload import Upload
 from api.process import Process
 from core.errors import NotReady, Refused
 from core.jobs import Job
+from store.idempotency import Claim
 
 BEATS = 3  # how often a job is touched within the time after which it counts as silent
 DRAIN_SECONDS = 2  # a client that still sends hears no answer: it gets a moment to finish
 BUSY_RETRY_SECONDS = 5
 
 
-async def receive(process: Process, request: Request, client_id: UUID) -> Job | DryRunAnswer:
+async def receive(process: Process, request: Request, client_id: UUID, claim: Claim | None) -> Job | DryRunAnswer:
     """The job, queued: its body has ended well. Raises Refused, with nothing left of the body."""
     encoding = encodings.check(request.headers.get("content-encoding", ""))
     max_bytes = process.settings.max_upload_bytes
@@ -35,14 +36,16 @@ async def receive(process: Process, request: Request, client_id: UUID) -> Job | 
             retry_after_seconds=BUSY_RETRY_SECONDS,
         )
     async with process.uploads:
-        return await _receive(process, request, client_id, "gzip" if encoding == "x-gzip" else encoding)
+        return await _receive(process, request, client_id, claim, "gzip" if encoding == "x-gzip" else encoding)
 
 
-async def _receive(process: Process, request: Request, client_id: UUID, encoding: str) -> Job | DryRunAnswer:
+async def _receive(
+    process: Process, request: Request, client_id: UUID, claim: Claim | None, encoding: str
+) -> Job | DryRunAnswer:
     loop = asyncio.get_running_loop()
     timeout_seconds = process.settings.receiving_timeout_seconds
     blocks = Blocks(loop)
-    upload = Upload(process, client_id, blocks, encoding)
+    upload = Upload(process, client_id, blocks, encoding, claim)
     feeder = asyncio.create_task(blocks.feed(request, timeout_seconds=timeout_seconds))
     watcher = asyncio.create_task(_watch(process, blocks, upload, timeout_seconds / BEATS))
     reading = loop.run_in_executor(process.threads, upload.run)

@@ -9,8 +9,9 @@ from uuid import UUID
 
 import structlog
 
-from api import faults, strict_json
+from api import faults, idempotency, strict_json
 from api.dry_runs import DryRun, DryRunAnswer
+from api.idempotency import Hashed
 from api.ingest.blocks import Blocks
 from api.ingest.item_ids import ItemIds
 from api.ingest.line_errors import LineErrors
@@ -30,6 +31,7 @@ from core.chunks import NewChunk
 from core.errors import RankmillError, Refused
 from core.jobs import Job, NewJob
 from store import uploads
+from store.idempotency import Claim
 
 LINE_FACTOR = 4  # bytes of a line for each that an item may have: escapes, ids, a query
 NO_ROOM = (429, 503)
@@ -41,17 +43,32 @@ log = structlog.get_logger()
 class Upload:
     """``job`` is set once the job's object was read and stored."""
 
-    def __init__(self, process: Process, client_id: UUID, blocks: Blocks, encoding: str) -> None:
+    def __init__(
+        self, process: Process, client_id: UUID, blocks: Blocks, encoding: str, claim: Claim | None = None
+    ) -> None:
         settings = process.settings
         self._process = process
         self._client_id = client_id
         self._max_items = settings.max_items
-        pieces = opened(blocks, encoding, max_bytes=settings.max_upload_bytes)
-        self._lines = Lines(pieces, max_line_bytes=LINE_FACTOR * settings.max_item_bytes + 65_536)
+        self._claim = claim
+        pieces: Iterable[bytes] = opened(blocks, encoding, max_bytes=settings.max_upload_bytes)
+        self._hashed = Hashed(pieces if claim is not None else ())
+        self._lines = Lines(
+            pieces if claim is None else self._hashed, max_line_bytes=LINE_FACTOR * settings.max_item_bytes + 65_536
+        )
         self.job: Job | None = None
 
     def run(self) -> Job | DryRunAnswer:
-        """The job, queued. Raises what broke it off; the job has failed, or is gone, by then."""
+        """The job, queued now or by the same body before. Raises what broke it off; the job has failed, or is gone, by then."""
+        return idempotency.once(self._process.database, self._claim, self._hashed.digest, self._read)
+
+    def touch(self) -> None:
+        """Say in the ledger that bytes still arrive."""
+        if self.job is not None:
+            with self._process.database.begin() as connection:
+                uploads.touch(connection, self.job.id)
+
+    def _read(self) -> Job | DryRunAnswer:
         lines = iter(self._lines)
         with ItemIds() as ids:
             opening, request = self._open(next(lines, b""), ids)
@@ -64,21 +81,16 @@ class Upload:
                 return dry_run.answer(self._process, self._client_id, warnings=reader.errors.warnings())
             return self._store(opening.job, cut, reader.errors)
 
-    def touch(self) -> None:
-        """Say in the ledger that bytes still arrive."""
-        if self.job is not None:
-            with self._process.database.begin() as connection:
-                uploads.touch(connection, self.job.id)
-
     def _store(self, new: NewJob, cut: Iterable[NewChunk], errors: LineErrors) -> Job:
         process, room = self._process, Room(self._process.admission, new)
         room.check()
         with process.database.begin() as connection:
-            self.job = uploads.begin(connection, new)
+            self.job = uploads.begin(connection, new, claim=self._claim)
         try:
             store(cut, partial(room.append, process.database, self.job.id))
             with process.database.begin() as connection:
-                return uploads.finish(connection, self.job.id, warnings=errors.warnings())
+                body_sha256 = None if self._claim is None else self._hashed.digest()
+                return uploads.finish(connection, self.job.id, warnings=errors.warnings(), body_sha256=body_sha256)
         except BaseException as error:
             self._break_off(self.job, error)
             raise

@@ -104,16 +104,35 @@ def test_a_file_a_list_and_what_is_still_held_are_sent_again_whole(server_url, t
         )
 
 
-def test_a_job_whose_answer_was_lost_is_not_sent_again(server_url, direct):
+def test_a_job_whose_answer_was_lost_is_sent_again_and_is_one(server_url, direct):
     (newest,) = direct.jobs(limit=1)
-    for items in (["a", "b"], iter(["a", "b"])):
-        with (
-            CuttingProxy(server_url, down=[1]) as proxy,
-            Client(proxy.url) as client,
-            pytest.raises(NotReady, match="may have been taken"),
-        ):
-            client.submit(items=items)
-    assert len(ids_after(direct, newest)) == 2
+    for items in (["a", "b"], iter(["a", "b"]), [str(number) for number in range(3_000)]):
+        with CuttingProxy(server_url, down=[1, 1]) as proxy, Client(proxy.url) as client:
+            job = client.submit(items=items)
+        assert proxy.num_connections == 3
+        assert ids_after(direct, newest) == [job.id]
+        newest = job
+
+
+def test_a_job_whose_answers_are_all_lost_may_have_been_taken_and_says_so(server_url, direct):
+    (newest,) = direct.jobs(limit=1)
+    with (
+        CuttingProxy(server_url, down=[1] * 50) as proxy,
+        Client(proxy.url, patience_seconds=1) as client,
+        pytest.raises(NotReady, match="may have been taken"),
+    ):
+        client.submit(items=["a", "b"])
+    assert proxy.num_connections > 1
+    (job_id,) = ids_after(direct, newest)
+    newest = direct.job(job_id)
+    spent = (os.urandom(500).hex() for _ in range(5_000))  # more than is held
+    with (
+        CuttingProxy(server_url, down=[1]) as proxy,
+        Client(proxy.url) as client,
+        pytest.raises(NotReady, match="may have been taken"),
+    ):
+        client.submit(items=spent)
+    assert len(ids_after(direct, newest)) == 1
 
 
 def test_waiting_bears_with_broken_connections(server_url, direct):

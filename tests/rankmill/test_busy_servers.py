@@ -37,13 +37,15 @@ RESULT = {
 
 
 class Script:
-    """Answers in a row; the last one is given again and again. ``bodies`` are what was sent."""
+    """Answers in a row; the last one is given again and again. ``bodies`` are what was sent, ``keys`` their idempotency keys."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
         self.bodies = []
+        self.keys = []
 
     def __call__(self, request):
+        self.keys.append(request.headers.get("Idempotency-Key"))
         self.bodies.append(request.read())
         return self.answer()
 
@@ -109,11 +111,17 @@ def test_a_look_is_not_tried_again():
 @pytest.mark.parametrize(
     "error", [httpx.ReadError("reset"), httpx.ReadTimeout("slow"), httpx.RemoteProtocolError("gone")]
 )
-def test_a_job_that_may_have_arrived_is_not_sent_again(error):
+def test_a_job_that_may_have_arrived_is_sent_again_under_its_key_until_patience_ends(error):
     script = Script(error, (202, JOB, {}))
-    with client_of(script, []) as client, pytest.raises(NotReady, match="may have been taken"):
+    with client_of(script, []) as client:
         client.submit(items=["a"])
-    assert len(script.bodies) == 1
+    assert len(script.bodies) == 2
+    assert len(set(script.keys)) == 1
+    with (
+        client_of(Script(error), [], patience_seconds=0) as client,
+        pytest.raises(NotReady, match="may have been taken"),
+    ):
+        client.submit(items=["a"])
 
 
 def test_a_job_that_nobody_heard_of_is():
