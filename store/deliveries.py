@@ -9,6 +9,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 MAX_RESPONSE_BYTES = 1_024
+MOST_TO_A_FAILING_ENDPOINT = 4  # at a time; a success opens it to all
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,15 @@ class AttemptOutcome:
     retry_after_seconds: float | None = None
 
 
+# A receiver that does not answer would hold every thread for its whole time limit, and other clients' events with them.
 _CLAIM = text("""
-    UPDATE deliveries SET state = 'leased', epoch = epoch + 1, attempts = attempts + 1, lease_owner = :owner,
+    UPDATE deliveries d SET state = 'leased', epoch = epoch + 1, attempts = attempts + 1, lease_owner = :owner,
                           lease_until = now() + make_interval(secs => :lease_seconds)
      WHERE id = :delivery_id AND next_attempt_at <= now()
        AND (state = 'pending' OR (state = 'leased' AND lease_until < now()))
+       AND (NOT EXISTS (SELECT FROM webhook_endpoints e WHERE e.id = d.endpoint_id AND e.failing_since IS NOT NULL)
+            OR (SELECT count(*) FROM deliveries o
+                 WHERE o.endpoint_id = d.endpoint_id AND o.state = 'leased' AND o.lease_until > now()) < :most_failing)
     RETURNING id, url, body, client_id, endpoint_id, attempts, attempts - schedule_start AS on_schedule, epoch
 """)
 
@@ -81,10 +86,11 @@ def hint_due(connection: Connection, *, limit: int, hint_ttl_seconds: float) -> 
 
 
 def claim(connection: Connection, delivery_id: UUID, *, owner: str, lease_seconds: float) -> Delivery | None:
-    """Lease the delivery for one attempt. None where it is not due, is being tried, or is over."""
-    row = connection.execute(
-        _CLAIM, {"delivery_id": delivery_id, "owner": owner, "lease_seconds": lease_seconds}
-    ).one_or_none()
+    """Lease the delivery for one attempt. None where it is not due, is being tried, or is over, and where
+    its endpoint fails and as many as may be are being tried there: it is hinted again later.
+    """
+    values = {"delivery_id": delivery_id, "owner": owner, "lease_seconds": lease_seconds}
+    row = connection.execute(_CLAIM, values | {"most_failing": MOST_TO_A_FAILING_ENDPOINT}).one_or_none()
     if row is None:
         return None
     return Delivery(

@@ -291,6 +291,7 @@ deliveries = Table(
     UniqueConstraint("job_id", "event", "generation"),
     CheckConstraint(_one_of("state", ("pending", "leased", "delivered", "given_up")), name="state"),
     Index("deliveries_endpoint_id_idx", "endpoint_id", "id"),
+    Index("deliveries_leased_idx", "endpoint_id", postgresql_where=text("state = 'leased'")),
     Index("deliveries_due_idx", "next_attempt_at", postgresql_where=text("state IN ('pending', 'leased')")),
 )
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import IntegrityError
 
 from core.delivery_schedule import DisabledReason
 from store.deliveries import AttemptOutcome
@@ -75,6 +76,15 @@ _GIVE_UP = text("""
      WHERE endpoint_id = :id AND state = 'pending' AND job_id IS NOT NULL
 """)
 
+_REMOVE = text("""
+    WITH unused AS (
+        SELECT id FROM webhook_endpoints e
+         WHERE COALESCE(last_attempt_at, created_at) < now() - make_interval(days => :days)
+           AND NOT EXISTS (SELECT FROM deliveries d WHERE d.endpoint_id = e.id)
+         LIMIT 10000 FOR UPDATE SKIP LOCKED)
+    DELETE FROM webhook_endpoints e USING unused WHERE e.id = unused.id
+""")
+
 
 @dataclass(frozen=True, slots=True)
 class Failing:
@@ -119,3 +129,12 @@ def disable(connection: Connection, endpoint_id: UUID, reason: DisabledReason) -
     """Send nothing there any more, and give up what waits. What is being sent is its deliverer's to settle."""
     connection.execute(_DISABLE, {"id": endpoint_id, "reason": reason})
     connection.execute(_GIVE_UP, {"id": endpoint_id})
+
+
+def remove_unused(connection: Connection, *, retention_days: int) -> int:
+    """Remove endpoints that were not sent to for so long, and whose deliveries are gone; how many those were."""
+    try:
+        with connection.begin_nested():
+            return connection.execute(_REMOVE, {"days": retention_days}).rowcount
+    except IntegrityError:  # a job that named one ended between our look and the removal: next time
+        return 0

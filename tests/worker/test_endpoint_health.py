@@ -10,7 +10,7 @@ from receiver import Receiver
 from sqlalchemy import text
 
 from core.states import JobState
-from store import delivery_log, endings, uploads, webhook_endpoints
+from store import deliveries, delivery_log, endings, uploads, webhook_endpoints
 from store.clients import DEFAULT_CLIENT_ID
 
 HOUR = timedelta(hours=1)
@@ -220,3 +220,53 @@ def test_each_way_for_a_job_to_end_is_told(state, submit, end_a_job, deliverer, 
     ((_, body),) = receiver.got
     assert f'"type":"job.{state}"'.encode() in body
     assert f'"status":"{state}"'.encode() in body
+
+
+def test_a_failing_endpoint_is_sent_few_at_a_time_until_it_succeeds(end_a_job, change, database):
+    url = "https://receiver.example/"
+    delivery_ids = [end_a_job(url) for _ in range(8)]
+
+    def claim(delivery_id):
+        with database.begin() as connection:
+            return deliveries.claim(connection, delivery_id, owner="x", lease_seconds=30) is not None
+
+    change("UPDATE webhook_endpoints SET failing_since = now()")
+    elsewhere = end_a_job(f"{url}other")
+    assert [claim(delivery_id) for delivery_id in delivery_ids[:6]] == [True] * 4 + [False] * 2
+    assert claim(elsewhere)
+    change("UPDATE deliveries SET lease_until = now() - interval '1 s' WHERE id = :id", id=delivery_ids[0])
+    assert claim(delivery_ids[4])
+    assert not claim(delivery_ids[5])
+    change("UPDATE webhook_endpoints SET failing_since = NULL")
+    assert all(claim(delivery_id) for delivery_id in delivery_ids[5:])
+
+
+def test_an_endpoint_is_removed_once_it_was_not_sent_to_for_long_and_its_deliveries_are_gone(
+    end_a_job, change, database, endpoints
+):
+    def remove():
+        with database.begin() as connection:
+            return webhook_endpoints.remove_unused(connection, retention_days=30)
+
+    for path in ("kept", "young", "used", "unused"):
+        end_a_job(f"https://receiver.example/{path}")
+    change("DELETE FROM deliveries WHERE url NOT LIKE '%/kept'")
+    change("UPDATE webhook_endpoints SET created_at = now() - interval '31 days' WHERE url NOT LIKE '%/young'")
+    change("UPDATE webhook_endpoints SET last_attempt_at = now() - interval '29 days' WHERE url LIKE '%/used'")
+    assert remove() == 1
+    assert sorted(endpoint.url.rsplit("/", 1)[1] for endpoint in endpoints()) == ["kept", "used", "young"]
+
+
+def test_an_endpoint_is_not_removed_while_an_end_that_names_it_is_about_to_be_committed(
+    end_a_job, submit, change, database, endpoints
+):
+    url = "https://receiver.example/"
+    end_a_job(url)
+    change("DELETE FROM deliveries")
+    change("UPDATE webhook_endpoints SET created_at = now() - interval '31 days'")
+    (key,) = submit(["x"], webhook_url=url)
+    with database.begin() as ending:
+        endings.abort(ending, key.job_id, JobState.CANCELLED)
+        with database.begin() as connection:
+            assert webhook_endpoints.remove_unused(connection, retention_days=30) == 0
+    assert len(endpoints()) == 1
