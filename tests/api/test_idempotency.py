@@ -7,7 +7,9 @@ import json
 import socket
 import threading
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from uuid import UUID
 
 import httpx
@@ -16,6 +18,7 @@ from fake_scoring import score_chunk
 from keyed import door
 from sqlalchemy import text
 
+from api.idempotency import Hashed
 from core.chunks import ChunkKey
 from store import idempotency
 
@@ -201,6 +204,22 @@ def test_a_retry_takes_a_key_too(entrance, num_jobs):
     for key in ("k", "late", "job 0"):
         assert_refused(api.post(urls[1], headers={"Idempotency-Key": key}), 422, "idempotency_key_reused")
     assert num_jobs() == 3
+
+
+def test_a_body_is_hashed_in_memory_that_does_not_grow_with_it():
+    piece = b"x" * 100_000
+    expected = sha256()
+    for _ in range(1_000):
+        expected.update(piece)
+    tracemalloc.start()
+    try:
+        hashed = Hashed(bytes(piece) for _ in range(1_000))
+        assert sum(len(each) for each, _ in zip(hashed, range(500), strict=False)) == 50_000_000
+        assert hashed.digest() == expected.digest()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
 
 
 @pytest.mark.parametrize("key", ["", "k" * 256, "ü", "a\tb"])

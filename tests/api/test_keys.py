@@ -219,6 +219,11 @@ def test_a_client_has_no_more_open_jobs_than_its_row_allows(entrance):
     assert dry["refusal"]["code"] == "too_many_open_jobs"
     post(other, "a")
     time.sleep(1.1)
+    score_chunk(entrance.database, ChunkKey(UUID(jobs[1]["id"]), 0), failing={0})
+    time.sleep(1.1)
+    jobs.append(post(api, "a"))
+    retried = api.post(jobs[1]["links"]["self"] + "/retry")
+    assert (retried.status_code, retried.json()["code"]) == (429, "too_many_open_jobs")
     assert api.post("/v1/jobs", json={"items": ["a"]}).status_code == 429
     api.post(jobs[0]["links"]["cancel"])
     time.sleep(1.1)
