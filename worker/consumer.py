@@ -15,6 +15,8 @@ from celery import Celery, signals
 from celery.apps.worker import Worker
 from celery.worker import state as celery_state
 from kombu.entity import Queue
+from kombu.transport import redis as redis_transport
+from kombu.transport import virtual
 
 log = structlog.get_logger()
 
@@ -26,6 +28,7 @@ class Consumer:
         signals.setup_logging.connect(_leave_logging_alone)
         logging.getLogger("celery").setLevel(logging.WARNING)  # two lines a chunk otherwise; ours say what matters
         app.conf.task_queues = [Queue(queue, routing_key=queue) for queue in queues]
+        redis_transport.Channel.QoS = _Window
         app.conf.worker_enable_remote_control = False  # its reply queues would pile up; nobody asks over Redis
         self._app = app
         self._worker = _ThreadsWorker(
@@ -60,6 +63,23 @@ class Consumer:
                 connection.default_channel.queue_purge(queue)
         except Exception as error:  # noqa: BLE001 - whatever Redis' client raises; the hints in it count as lost
             log.warning("queue not emptied", queue=queue, reason=str(error))
+
+
+class _Window(redis_transport.QoS):
+    """How many messages are in hand. One that Redis can't be told of leaves the window all the same.
+
+    Kombu keeps it. Once every place is taken so, nothing is read from Redis any more, so nobody notices that the
+    connection is gone, and the worker hears of no work until it is started again. The message comes a second time after
+    the visibility timeout, which the ledger makes harmless.
+    """
+
+    def ack(self, delivery_tag: str) -> None:
+        """Raises what Redis' client raises."""
+        try:
+            super().ack(delivery_tag)  # type: ignore[no-untyped-call]  # kombu has no types
+        except Exception:
+            virtual.QoS.ack(self, delivery_tag)
+            raise
 
 
 class _ThreadsWorker(Worker):  # type: ignore[misc]  # Celery has no types

@@ -98,3 +98,13 @@ def long_idle(stack):
     time.sleep(30)
     with load(stack, 300, 5, seconds=15):
         pass
+
+
+@scenario(PART, "Redis is away while all threads of a worker acknowledge their hints: the worker hears of work again")
+def acknowledgements_lost(stack):
+    with load(stack, *[150] * 60, seconds=45) as jobs:
+        jobs.until(0.05)
+        stack.to_redis.refuse()
+        time.sleep(3)
+        stack.to_redis.heal()
+        jobs.submit(make_items(700, seed=99))
