@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import anyio
-import redis
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Response
 from msgspec import Struct
@@ -14,6 +13,7 @@ from api import answers, openapi, problems
 from api.process import InProcess, Process
 from core.errors import NotReady
 from store import schema_version, workers
+from store.notices import AWAY
 
 CHECK_SECONDS = 3
 
@@ -83,6 +83,6 @@ async def _redis(process: Process) -> Check:
     try:
         with anyio.fail_after(CHECK_SECONDS):
             await process.redis.ping()
-    except (redis.RedisError, OSError, TimeoutError):
+    except AWAY:
         return Check(ok=False, detail="not reachable")
     return Check(ok=True)

@@ -17,6 +17,8 @@ log = structlog.get_logger()
 
 RECONNECT_SECONDS = 1.0
 LISTEN_SECONDS = 30.0
+AWAY = (redis.RedisError, OSError, TimeoutError, RuntimeError)
+"""What redis-py's asyncio client raises while Redis is away: RuntimeError is uvloop's, of a transport that was reset."""
 CANCEL_AGAIN_SECONDS = 0.1
 
 
@@ -66,7 +68,7 @@ class EndedJobs:
                         message = await pubsub.get_message(timeout=LISTEN_SECONDS)
                         if message is not None:
                             self._wake(message["data"])
-            except (redis.RedisError, OSError) as error:
+            except AWAY as error:
                 log.warning("cannot hear of ended jobs; waiting clients poll", error=str(error))
                 await asyncio.sleep(RECONNECT_SECONDS)
 

@@ -70,6 +70,16 @@ def test_while_redis_is_away_the_process_lives_and_is_not_ready(without):
     }
 
 
+def test_a_connection_to_redis_that_breaks_under_the_ping_is_no_fault_of_ours(api, front_end, monkeypatch):
+    async def ping():
+        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+    monkeypatch.setattr(front_end.redis, "ping", ping)
+    answer = api.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["checks"]["redis"] == {"ok": False, "detail": "not reachable"}
+
+
 def test_while_redis_is_away_jobs_are_taken_and_left_to_the_scheduler(without, stored_job):
     with without(redis_url=AWAY_REDIS) as url:
         began = time.monotonic()
