@@ -25,7 +25,8 @@ def _schema(name: str) -> dict[str, Any]:
     return {"schema": {"$ref": _REF.format(name=name)}}
 
 
-def _answer(description: str, name: str, *headers: str) -> dict[str, Any]:
+def answer(description: str, name: str, *headers: str) -> dict[str, Any]:
+    """An answer whose body is the schema of that name."""
     return {"description": description, "content": {JSON: _schema(name)}, "headers": _headers(*headers)}
 
 
@@ -37,7 +38,7 @@ _KEY = "`key_required`, `invalid_key`: a server that asks for keys, or keeps thi
 _SECURITY = {"type": "http", "scheme": "bearer", "description": "`rk_…`, of `rankmill keys create`."}
 
 
-def _problems(*, is_open: bool = False, **codes: str) -> dict[int | str, dict[str, Any]]:
+def problems(*, is_open: bool = False, **codes: str) -> dict[int | str, dict[str, Any]]:
     """Problems by status, as ``_404="job_not_found"``; 401, 500 and 503 can always happen, but 401 where it is open."""
     not_ready = "`not_ready`: Postgres is away, or no model is served yet"
     codes |= {} if is_open else {"_401": _KEY}
@@ -54,7 +55,7 @@ _FULL = "`total_backlog_full`, `redis_full`, `database_full`, `disk_full`: nothi
 _PARAMETER = "`out_of_range`, `wrong_type`, `invalid_value`, `unknown_parameter`: of the query string"
 _CURSOR = "`invalid_cursor`"
 
-_ENDED_OR_COUNTED = _answer(
+_ENDED_OR_COUNTED = answer(
     "It ended while the client waited; or what a dry run counted.", "EndedJobAnswer", "Location", "Preference-Applied"
 )
 _ENDED_OR_COUNTED["content"][JSON] = {
@@ -73,9 +74,9 @@ _KEY_REUSED = "`idempotency_key_reused`: the key came with another body"
 SUBMIT: dict[str, Any] = {
     "status_code": 202,
     "responses": {
-        202: _answer("The job is stored.", "JobAnswer", "Location", "Retry-After", "Preference-Applied"),
+        202: answer("The job is stored.", "JobAnswer", "Location", "Retry-After", "Preference-Applied"),
         200: _ENDED_OR_COUNTED,
-        **_problems(
+        **problems(
             _400="`invalid_json`, `duplicate_key`, `invalid_encoding`, `body_incomplete`, `invalid_idempotency_key`",
             _408="`upload_incomplete`: the body fell silent",
             _409="`upload_ended`: the job was cancelled, or expired, while its body arrived; `idempotency_key_in_use`: another"
@@ -119,21 +120,21 @@ SUBMIT: dict[str, Any] = {
     },
 }
 LIST_JOBS: dict[str, Any] = {
-    "responses": {200: _answer("A page.", "JobPage"), **_problems(_400=_CURSOR, _422=_PARAMETER)}
+    "responses": {200: answer("A page.", "JobPage"), **problems(_400=_CURSOR, _422=_PARAMETER)}
 }
 GET_JOB: dict[str, Any] = {
     "responses": {
-        200: _answer("The job.", "JobAnswer", "ETag"),
+        200: answer("The job.", "JobAnswer", "ETag"),
         304: {"description": "The client has it already.", "headers": _headers("ETag")},
-        **_problems(_404=_NO_JOB),
+        **problems(_404=_NO_JOB),
     }
 }
-CANCEL_JOB: dict[str, Any] = {"responses": {200: _answer("The job, ended.", "JobAnswer"), **_problems(_404=_NO_JOB)}}
+CANCEL_JOB: dict[str, Any] = {"responses": {200: answer("The job, ended.", "JobAnswer"), **problems(_404=_NO_JOB)}}
 RETRY_JOB: dict[str, Any] = {
     "status_code": 202,
     "responses": {
-        202: _answer("The job that retries it.", "JobAnswer", "Location", "Retry-After"),
-        **_problems(
+        202: answer("The job that retries it.", "JobAnswer", "Location", "Retry-After"),
+        **problems(
             _400="`invalid_idempotency_key`",
             _404=_NO_JOB,
             _409="`job_not_ended`; `upload_ended`: the new job was cancelled before it was whole; `idempotency_key_in_use`",
@@ -149,7 +150,7 @@ DELETE_JOB: dict[str, Any] = {
     "status_code": 204,
     "responses": {
         204: {"description": "It is gone."},
-        **_problems(_404=_NO_JOB, _409="`job_not_ended`: cancel it first"),
+        **problems(_404=_NO_JOB, _409="`job_not_ended`: cancel it first"),
     },
 }
 EVENTS: dict[str, Any] = {
@@ -159,10 +160,10 @@ EVENTS: dict[str, Any] = {
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
         204: {"description": "It has ended, and `Last-Event-ID` says that the client knows."},
-        **_problems(_404=_NO_JOB),
+        **problems(_404=_NO_JOB),
     }
 }
-_RESULTS = _answer("A page; all results in the other types: one a line of JSON or CSV, or as a table.", "ResultPage")
+_RESULTS = answer("A page; all results in the other types: one a line of JSON or CSV, or as a table.", "ResultPage")
 _RESULTS["content"][NDJSON] = _schema("ItemResult")
 _RESULTS["content"] |= {
     media_type: {"schema": {"type": "string"}} for media_type in accepted.MEDIA_TYPES.values() if media_type != NDJSON
@@ -170,7 +171,7 @@ _RESULTS["content"] |= {
 GET_RESULTS: dict[str, Any] = {
     "responses": {
         200: _RESULTS,
-        **_problems(
+        **problems(
             _400=_CURSOR,
             _404=_NO_JOB,
             _406="`format_not_installed`: Parquet or Arrow, on a server without the extra for them",
@@ -193,8 +194,8 @@ _SCORING_ERRORS = {
 }
 GENERATIVE_SCORING: dict[str, Any] = {
     "responses": {
-        200: _answer("The scores.", "GenerativeScoringAnswer"),
-        **{status: _answer(f"{text}.", "OpenAIErrorAnswer") for status, text in _SCORING_ERRORS.items()},
+        200: answer("The scores.", "GenerativeScoringAnswer"),
+        **{status: answer(f"{text}.", "OpenAIErrorAnswer") for status, text in _SCORING_ERRORS.items()},
     },
     "openapi_extra": {
         "requestBody": {
@@ -203,18 +204,18 @@ GENERATIVE_SCORING: dict[str, Any] = {
         },
     },
 }
-LIST_MODELS: dict[str, Any] = {"responses": {200: _answer("The models.", "ModelList"), **_problems()}}
+LIST_MODELS: dict[str, Any] = {"responses": {200: answer("The models.", "ModelList"), **problems()}}
 LIST_WORKERS: dict[str, Any] = {
-    "responses": {200: _answer("The workers.", "WorkerList"), **_problems(_403="`admin_required`")}
+    "responses": {200: answer("The workers.", "WorkerList"), **problems(_403="`admin_required`")}
 }
 LIVEZ: dict[str, Any] = {
-    "responses": {200: _answer("It lives.", "Health")},
+    "responses": {200: answer("It lives.", "Health")},
     "openapi_extra": {"security": []},
 }
 READYZ: dict[str, Any] = {
     "responses": {
-        200: _answer("Every check is ok.", "Health"),
-        **_problems(is_open=True, _503="`not_ready`, with the checks"),
+        200: answer("Every check is ok.", "Health"),
+        **problems(is_open=True, _503="`not_ready`, with the checks"),
     },
     "openapi_extra": {"security": []},
 }

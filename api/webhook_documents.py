@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.openapi import _answer as answer
-from api.openapi import _problems as problems
+from api.openapi import answer, problems
 
 _NO_ENDPOINT = "`endpoint_not_found`"
 _NO_DELIVERY = "`delivery_not_found`"
