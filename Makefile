@@ -25,7 +25,7 @@ demo: $(STAMP) ## from nothing: Postgres, Valkey, a real model, a real job, its 
 	$(BIN)/rankmill demo
 
 test: $(STAMP) ## every test but the `gpu`, `faults` and `chaos` ones, on real Postgres and Valkey
-	$(BIN)/pytest -m "not gpu and not faults and not chaos"
+	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "not gpu and not faults and not chaos"
 
 check: $(STAMP) ## format, lint, types, import contracts, migrations against tables, documents
 	$(BIN)/ruff format --check
