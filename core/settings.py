@@ -63,7 +63,7 @@ class Settings(BaseSettings):
     # the worker
     worker_threads: Annotated[int, Field(ge=1, le=256)] = Field(16, description="Celery threads of a worker.")
     bulk_window: Annotated[int, Field(ge=1, le=255)] = Field(
-        12, description="Bulk chunks hinted to or leased by one worker at a time; the other threads serve small jobs."
+        8, description="Bulk chunks hinted to or leased by one worker at a time; the other threads serve small jobs."
     )
     lease_seconds: Seconds = Field(30, description="How long a claim lasts without renewal.")
     renew_seconds: Seconds = Field(10, description="How often a worker renews its leases.")

@@ -10,7 +10,7 @@ from api.result_formats import tables
 from api.result_formats.outlet import Outlet
 from store.result_columns import Columns
 
-ROWS_PER_GROUP = 32_000
+ROWS_PER_GROUP = 16_000
 
 
 def encode(columns: Iterable[Columns], include: Collection[str]) -> Iterator[bytes]:
