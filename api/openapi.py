@@ -52,8 +52,8 @@ def problems(*, is_open: bool = False, **codes: str) -> dict[int | str, dict[str
 _NO_JOB = "`job_not_found`"
 _BACKLOG = "`backlog_full`, `too_many_open_jobs`: more of this client's is queued or open than may be; `Retry-After`"
 _FULL = "`total_backlog_full`, `redis_full`, `database_full`, `disk_full`: nothing is taken for now; `Retry-After`"
-_PARAMETER = "`out_of_range`, `wrong_type`, `invalid_value`, `unknown_parameter`: of the query string"
-_CURSOR = "`invalid_cursor`"
+BAD_PARAMETER = "`out_of_range`, `wrong_type`, `invalid_value`, `unknown_parameter`: of the query string"
+BAD_CURSOR = "`invalid_cursor`"
 
 _ENDED_OR_COUNTED = answer(
     "It ended while the client waited; or what a dry run counted.", "EndedJobAnswer", "Location", "Preference-Applied"
@@ -120,7 +120,7 @@ SUBMIT: dict[str, Any] = {
     },
 }
 LIST_JOBS: dict[str, Any] = {
-    "responses": {200: answer("A page.", "JobPage"), **problems(_400=_CURSOR, _422=_PARAMETER)}
+    "responses": {200: answer("A page.", "JobPage"), **problems(_400=BAD_CURSOR, _422=BAD_PARAMETER)}
 }
 GET_JOB: dict[str, Any] = {
     "responses": {
@@ -172,11 +172,11 @@ GET_RESULTS: dict[str, Any] = {
     "responses": {
         200: _RESULTS,
         **problems(
-            _400=_CURSOR,
+            _400=BAD_CURSOR,
             _404=_NO_JOB,
             _406="`format_not_installed`: Parquet or Arrow, on a server without the extra for them",
             _409="`job_not_ended`: a ranking is there once it has",
-            _422=f"{_PARAMETER}; `conflicting_fields`",
+            _422=f"{BAD_PARAMETER}; `conflicting_fields`",
         ),
     }
 }

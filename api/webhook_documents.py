@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.openapi import answer, problems
+from api.openapi import BAD_CURSOR, BAD_PARAMETER, answer, problems
 
 _NO_ENDPOINT = "`endpoint_not_found`"
 _NO_DELIVERY = "`delivery_not_found`"
 _DISABLED = "`endpoint_disabled`: enable it first"
-_CURSOR = "`invalid_cursor`"
-_PARAMETER = "`out_of_range`, `wrong_type`, `invalid_value`, `unknown_parameter`: of the query string"
 
 LIST_ENDPOINTS: dict[str, Any] = {
-    "responses": {200: answer("A page.", "EndpointPage"), **problems(_400=_CURSOR, _422=_PARAMETER)}
+    "responses": {200: answer("A page.", "EndpointPage"), **problems(_400=BAD_CURSOR, _422=BAD_PARAMETER)}
 }
 GET_ENDPOINT: dict[str, Any] = {
     "responses": {200: answer("The endpoint.", "EndpointAnswer"), **problems(_404=_NO_ENDPOINT)}
@@ -26,13 +24,13 @@ RECOVER: dict[str, Any] = {
     "status_code": 202,
     "responses": {
         202: answer("They are on their way.", "Recovered"),
-        **problems(_404=_NO_ENDPOINT, _409=_DISABLED, _422=_PARAMETER),
+        **problems(_404=_NO_ENDPOINT, _409=_DISABLED, _422=BAD_PARAMETER),
     },
 }
 LIST_DELIVERIES: dict[str, Any] = {
     "responses": {
         200: answer("A page.", "DeliveryPage"),
-        **problems(_400=_CURSOR, _404=_NO_ENDPOINT, _422=_PARAMETER),
+        **problems(_400=BAD_CURSOR, _404=_NO_ENDPOINT, _422=BAD_PARAMETER),
     }
 }
 GET_DELIVERY: dict[str, Any] = {

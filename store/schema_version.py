@@ -5,6 +5,7 @@ The files of ``migrations/versions`` are named by their revisions, ``0001_…`` 
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 
 from sqlalchemy import Connection, text
@@ -13,6 +14,7 @@ _FOUND = text("SELECT to_regclass('alembic_version')")
 _VERSION = text("SELECT version_num FROM alembic_version")
 
 
+@cache
 def newest() -> str:
     """The revision that this code needs."""
     names = (file.name for file in files("migrations").joinpath("versions").iterdir())

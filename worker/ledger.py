@@ -39,13 +39,11 @@ class Ledger:
         While Postgres is away, wait for it: the hint that asks for this claim would not come again for a minute.
         Raises its NotReady when the process is to stop first.
         """
-        claim = keep_trying(lambda: self._claim(key), what="claim", stopping=self.stopping)
-        if claim is not None:
-            self.leases.hold(claim)
-        return claim
+        taken = self.take(key)
+        return None if taken is None else taken[0]
 
     def take(self, key: ChunkKey) -> tuple[Claim, chunks.PackedChunk] | None:
-        """Claim a chunk, and what it holds, in one transaction. None and NotReady as ``claim`` says."""
+        """Claim a chunk, and read what it holds, in one transaction. None and NotReady as ``claim`` says."""
         taken = keep_trying(lambda: self._take(key), what="claim", stopping=self.stopping)
         if taken is not None:
             self.leases.hold(taken[0])
@@ -91,10 +89,6 @@ class Ledger:
             claim = chunks.claim(connection, key, owner=self.owner, lease_seconds=self.lease_seconds)
             packed = None if claim is None else chunks.fetch(connection, key)
         return None if claim is None or packed is None else (claim, packed)
-
-    def _claim(self, key: ChunkKey) -> Claim | None:
-        with self.database.begin_relaxed() as connection:
-            return chunks.claim(connection, key, owner=self.owner, lease_seconds=self.lease_seconds)
 
     def _save_while_ours(self, claim: Claim, results: ChunkResults) -> tuple[bool, bool]:
         """Whether it is saved, and whether any try broke."""

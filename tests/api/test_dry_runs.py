@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
 
-import psutil
 import pytest
 import zstandard
+from memory_growth import watched_growth
 
 from api import prompt_counts
 from store import workers
@@ -167,23 +166,12 @@ def test_a_long_body_is_counted_in_flat_memory(serving, api_settings):
     del lines
     with serving(api_settings.model_copy(update={"max_items": 1_000_000})) as url:
         httpx.post(f"{url}/v1/jobs", content=b'{"dry_run": true}\n"a"\n', headers=NDJSON, trust_env=False)
-        peak = before = psutil.Process().memory_info().rss
-        done = threading.Event()
-
-        def look():
-            nonlocal peak
-            while not done.wait(0.02):
-                peak = max(peak, psutil.Process().memory_info().rss)
-
-        watcher = threading.Thread(target=look)
-        watcher.start()
         headers = {**NDJSON, "Content-Encoding": "zstd"}
-        answer = httpx.post(f"{url}/v1/jobs", content=body, headers=headers, timeout=60, trust_env=False)
-        done.set()
-        watcher.join()
+        with watched_growth() as growth:
+            answer = httpx.post(f"{url}/v1/jobs", content=body, headers=headers, timeout=60, trust_env=False)
     assert answer.json()["num_items"] == 200_000
     assert answer.json()["prompt_tokens"] is None
-    assert peak - before < 48_000_000
+    assert growth.num_bytes < 48_000_000
 
 
 BILLED = {

@@ -9,10 +9,10 @@ import threading
 import time
 from urllib.parse import urlsplit
 
-import psutil
 import pytest
 import zstandard
 from api_limits import MAX_ITEM_BYTES, MAX_ITEMS
+from memory_growth import watched_growth
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 HEAD = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -168,29 +168,12 @@ def test_a_bomb_is_stopped_while_memory_stays_flat(encoding, byte, serving, api_
     bomb = {"gzip": gzip.compress, "zstd": zstandard.compress}[encoding](b'{}\n"a"\n' + byte * 100_000_000)
     settings = api_settings.model_copy(update={"max_upload_bytes": 60_000_000})
     with serving(settings) as url:
-        before = psutil.Process().memory_info().rss
-        peak = before
-        done = threading.Event()
-
-        def look():
-            nonlocal peak
-            while not done.wait(0.02):
-                peak = max(peak, psutil.Process().memory_info().rss)
-
-        watcher = threading.Thread(target=look)
-        watcher.start()
-        answer = httpx.post(
-            f"{url}/v1/jobs",
-            content=bomb,
-            headers={**NDJSON, "Content-Encoding": encoding},
-            timeout=60,
-            trust_env=False,
-        )
-        done.set()
-        watcher.join()
+        headers = {**NDJSON, "Content-Encoding": encoding}
+        with watched_growth() as growth:
+            answer = httpx.post(f"{url}/v1/jobs", content=bomb, headers=headers, timeout=60, trust_env=False)
     assert answer.status_code == 413
     assert answer.json()["code"] == ("body_too_large" if byte == b"\n" else "line_too_long")
-    assert peak - before < 48_000_000
+    assert growth.num_bytes < 48_000_000
 
 
 def test_a_body_without_end_is_stopped_at_the_limit_of_items(api, ledger):
