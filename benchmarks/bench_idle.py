@@ -18,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import family
 import httpx
 import psutil
 import psycopg
@@ -48,7 +49,7 @@ def report(up: subprocess.Popen[str], folder: Path, minutes: float) -> None:
     url = ready_url(up)
     body = {"query": "q ", "items": ["a", "b"]}
     assert httpx.post(f"{url}/v1/jobs", json=body, headers={"Prefer": "wait=30"}).status_code == 200
-    addresses = environment_of_worker(up.pid)
+    addresses = family.settings_of(up.pid)
     with psycopg.connect(addresses["RANKMILL_DATABASE_URL"], autocommit=True) as connection:
         connection.execute("ALTER SYSTEM SET log_statement = 'all'")
         connection.execute("SELECT pg_reload_conf()")
@@ -70,11 +71,6 @@ def ready_url(up: subprocess.Popen[str]) -> str:
         if line.startswith("ready "):
             return line.split()[1]
     raise SystemExit("rankmill up ended before it was ready")
-
-
-def environment_of_worker(pid: int) -> dict[str, str]:
-    (worker,) = (each for each in psutil.Process(pid).children() if each.cmdline()[-1:] == ["worker"])
-    return {name: value for name, value in worker.environ().items() if name.startswith("RANKMILL_")}
 
 
 def look(pid: int, connection: psycopg.Connection, addresses: dict[str, str], folder: Path) -> dict[str, int]:

@@ -15,7 +15,6 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -24,10 +23,9 @@ from typing import Self
 import httpx
 import psutil
 import zstandard
+from servers import running_servers
 
 from core.model_cards import ModelCard
-from rankmill.embedded.postgres import Postgres
-from rankmill.embedded.valkey import Valkey
 from store import migrate, model_cards
 from store.database import Database
 
@@ -42,20 +40,10 @@ def main() -> None:
     parser.add_argument("--ids", action="store_true", help="each item has an id of its own")
     parser.add_argument("--queries", type=int, default=0, help="each item has one of that many queries")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="rankmill-ingest-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        body = folder / "body.jsonl.zst"
+    with running_servers() as servers:
+        body = servers.folder / "body.jsonl.zst"
         write_body(body, options)
-        postgres = Postgres(folder / "pg", output=folder / "postgres.log")
-        valkey = Valkey(folder / "valkey", output=folder / "valkey.log")
-        for each in (postgres, valkey):
-            each.start()
-        try:
-            report(postgres.url, valkey.url, body, options)
-        finally:
-            valkey.stop()
-            postgres.stop()
+        report(servers.database_url, servers.redis_url, body, options)
 
 
 def write_body(path: Path, options: argparse.Namespace) -> None:

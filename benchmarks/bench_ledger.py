@@ -13,19 +13,16 @@ import argparse
 import json
 import multiprocessing
 import random
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from uuid import UUID, uuid4
 
+from servers import running_servers
 from sqlalchemy import text
 
 from core.chunks import ChunkKey, NewItem, cut
 from core.jobs import JobParameters, NewJob
 from core.results import ChunkResults, Evidence
-from rankmill.embedded.postgres import Postgres
-from rankmill.embedded.valkey import Valkey
 from store import chunks, hints, jobs, migrate
 from store.clients import DEFAULT_CLIENT_ID
 from store.database import Database
@@ -41,20 +38,10 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--threads", type=int, default=8)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="rankmill-ledger-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        postgres = Postgres(folder / "pg", output=folder / "postgres.log")
-        postgres.start()
-        valkey = Valkey(folder / "valkey", output=folder / "valkey.log")
-        valkey.start()
-        try:
-            migrate.migrate(postgres.url)
-            report(postgres.url, options)
-            publish(valkey.url, options.chunks)
-        finally:
-            valkey.stop()
-            postgres.stop()
+    with running_servers() as servers:
+        migrate.migrate(servers.database_url)
+        report(servers.database_url, options)
+        publish(servers.redis_url, options.chunks)
 
 
 def report(url: str, options: argparse.Namespace) -> None:

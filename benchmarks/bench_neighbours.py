@@ -42,8 +42,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rankmill-neighbours-") as name:
         Path(name).chmod(0o755)
         with running_up(Path(name), model="fake", environment={"RANKMILL_LOG_LEVEL": "warning"}) as (url, up):
-            (worker,) = (process for which, process in family.named(up.pid) if which == "worker")
-            database_url = worker.environ()["RANKMILL_DATABASE_URL"]
+            database_url = family.settings_of(up.pid)["RANKMILL_DATABASE_URL"]
             with (
                 psycopg.connect(database_url, autocommit=True) as ledger,
                 httpx.Client(base_url=url, timeout=3_600) as client,

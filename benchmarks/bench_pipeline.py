@@ -122,9 +122,8 @@ def _compressed(values: list[object] | list[str]) -> bytes:
 
 def run(url: str, up_pid: int, body: Body, *, is_checked: bool) -> dict[str, object]:
     """One job from its first byte to its last result."""
-    (worker,) = (process for name, process in family.named(up_pid) if name == "worker")
     with (
-        psycopg.connect(worker.environ()["RANKMILL_DATABASE_URL"], autocommit=True) as ledger,
+        psycopg.connect(family.settings_of(up_pid)["RANKMILL_DATABASE_URL"], autocommit=True) as ledger,
         httpx.Client(base_url=url, timeout=3_600) as client,
     ):
         wal, commits = ledger.execute(WRITTEN).fetchone()

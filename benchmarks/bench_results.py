@@ -14,7 +14,6 @@ import re
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -25,12 +24,11 @@ from uuid import UUID
 import httpx
 import numpy as np
 import psutil
+from servers import running_servers
 
 from core.chunks import ChunkKey, ChunkPayload, NewChunk
 from core.jobs import JobParameters, NewJob
 from core.results import ChunkResults, Evidence
-from rankmill.embedded.postgres import Postgres
-from rankmill.embedded.valkey import Valkey
 from store import chunks, jobs, uploads
 from store.clients import DEFAULT_CLIENT_ID
 from store.database import Database
@@ -169,34 +167,19 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=3)
     options = parser.parse_args()
     num_items = options.items // CHUNK_ITEMS * CHUNK_ITEMS
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        folder.chmod(0o755)
-        postgres = Postgres(folder, output=folder / "postgres.log")
-        valkey = Valkey(folder, output=folder / "valkey.log")
-        postgres.start()
-        valkey.start()
-        try:
-            migrate(postgres.url)
-            database = Database(postgres.url)
-            job_id = finished_job(database, num_items)
-            database.dispose()
-            found = {}
-            for name, (params, encoding) in ({name: (READS[name], "identity") for name in READS} | COMPRESSED).items():
-                with front_end(postgres.url, valkey.url) as (url, server):  # a new one each: its memory is its own
-                    found[name] = measure(
-                        url,
-                        server,
-                        job_id,
-                        num_items=num_items,
-                        params=params,
-                        encoding=encoding,
-                        times=options.times,
-                    )
-                print(f"{name:18}", *(f"{value:>12,} {unit}" for unit, value in found[name].items()), flush=True)
-        finally:
-            valkey.stop()
-            postgres.stop()
+    with running_servers() as servers:
+        migrate(servers.database_url)
+        database = Database(servers.database_url)
+        job_id = finished_job(database, num_items)
+        database.dispose()
+        found = {}
+        for name, (params, encoding) in ({name: (READS[name], "identity") for name in READS} | COMPRESSED).items():
+            # a new front end each: its memory is its own
+            with front_end(servers.database_url, servers.redis_url) as (url, server):
+                found[name] = measure(
+                    url, server, job_id, num_items=num_items, params=params, encoding=encoding, times=options.times
+                )
+            print(f"{name:18}", *(f"{value:>12,} {unit}" for unit, value in found[name].items()), flush=True)
     print(json.dumps({"benchmark": "results", "items": num_items, "formats": found}))
 
 

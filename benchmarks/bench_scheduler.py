@@ -13,17 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import tempfile
 import time
 from collections import defaultdict
 from contextlib import contextmanager
-from pathlib import Path
 
+from servers import running_servers
 from sqlalchemy import Connection, text
 
 from core.turns import Turns, spread, take_turns
 from core.windows import most_chunks, window_size
-from rankmill.embedded.postgres import Postgres
 from store import migrate, standings, windows
 from store.database import Database
 
@@ -67,23 +65,16 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=100, help="free slots in a decision of steady work")
     parser.add_argument("--repeats", type=int, default=9)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="rankmill-scheduler-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        postgres = Postgres(folder / "pg", output=folder / "postgres.log")
-        postgres.start()
-        try:
-            migrate.migrate(postgres.url)
-            database = Database(postgres.url)
-            with database.begin() as connection:
-                for statement in FILL.split(";"):
-                    connection.execute(text(statement), vars(options))
-            with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                connection.execute(text("VACUUM ANALYZE"))
-            report(database, options)
-            database.dispose()
-        finally:
-            postgres.stop()
+    with running_servers() as servers:
+        migrate.migrate(servers.database_url)
+        database = Database(servers.database_url)
+        with database.begin() as connection:
+            for statement in FILL.split(";"):
+                connection.execute(text(statement), vars(options))
+        with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("VACUUM ANALYZE"))
+        report(database, options)
+        database.dispose()
 
 
 def report(database: Database, options: argparse.Namespace) -> None:

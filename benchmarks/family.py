@@ -26,6 +26,12 @@ def named(pid: int) -> list[tuple[str, psutil.Process]]:
     return found
 
 
+def settings_of(pid: int) -> dict[str, str]:
+    """What the stack's processes are told by their environment: the addresses of its servers, passwords included."""
+    (worker,) = (process for name, process in named(pid) if name == "worker")
+    return {name: value for name, value in worker.environ().items() if name.startswith("RANKMILL_")}
+
+
 def memory_mb(pid: int) -> dict[str, float]:
     """Proportional set size of each process, in MB."""
     sizes: dict[str, float] = {}
