@@ -19,6 +19,11 @@ TEMPLATE = "rankmill_template"
 numbers = count()
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Bytes name no test: a compressed parameter may hold the time, and two processes would collect different names."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _settings_come_from_the_test_alone():
     """A developer's own ``RANKMILL_`` variables never decide how a test ends."""
