@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 def cancel(process: Process, client_id: UUID, job_id: UUID) -> Job | None:
     """The job as it is after that; one that has ended stays as it is. None where there is none."""
-    with process.database.begin() as connection:
+    with process.database.begin("api.cancel") as connection:
         job = jobs.cancel(connection, job_id, client_id=client_id)
     if job is not None:
         _announce(process, job_id)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 
-from api import answers, bodies, cursors, idempotency, openapi, waiting
+from api import answers, bodies, cursors, idempotency, job_documents, waiting
 from api.caller import ClientId
 from api.cancel import cancel
 from api.dry_runs import DryRunAnswer
@@ -45,7 +45,7 @@ class SubmitQuery(BaseModel):
     include: list[Include] = INCLUDE
 
 
-@routes.post("/v1/jobs", summary="Submit a job", **openapi.SUBMIT)
+@routes.post("/v1/jobs", summary="Submit a job", **job_documents.SUBMIT)
 async def create_job(
     request: Request, process: InProcess, client_id: ClientId, query: Annotated[SubmitQuery, Query()]
 ) -> Response:
@@ -69,7 +69,7 @@ async def create_job(
     return _accepted(job, applied) if ended is None else _ended(ended, applied)
 
 
-@routes.get("/v1/jobs", summary="List jobs, the newest first", **openapi.LIST_JOBS)
+@routes.get("/v1/jobs", summary="List jobs, the newest first", **job_documents.LIST_JOBS)
 def list_jobs(process: InProcess, client_id: ClientId, query: Annotated[JobsQuery, Query()]) -> Response:
     """One page of the client's jobs."""
     before = cursors.jobs_before(query.cursor)
@@ -80,7 +80,7 @@ def list_jobs(process: InProcess, client_id: ClientId, query: Annotated[JobsQuer
     return answers.respond(answers.JobPage([answers.job_answer(job, now) for job in shown], next_cursor))
 
 
-@routes.get("/v1/jobs/{job_id}", summary="Look at a job", **openapi.GET_JOB)
+@routes.get("/v1/jobs/{job_id}", summary="Look at a job", **job_documents.GET_JOB)
 def get_job(
     process: InProcess, client_id: ClientId, job_id: JobId, if_none_match: Annotated[str, Header()] = ""
 ) -> Response:
@@ -95,24 +95,24 @@ def get_job(
     return answers.respond(answers.job_answer(job, now), headers=headers)
 
 
-@routes.post("/v1/jobs/{job_id}/cancel", summary="Cancel a job", **openapi.CANCEL_JOB)
+@routes.post("/v1/jobs/{job_id}/cancel", summary="Cancel a job", **job_documents.CANCEL_JOB)
 def cancel_job(process: InProcess, client_id: ClientId, job_id: JobId) -> Response:
     """Ends the job; its finished results stay. A job that has ended stays as it is."""
     job = found(cancel(process, client_id, job_id))
     return answers.respond(answers.job_answer(job, datetime.now(UTC)))
 
 
-@routes.post("/v1/jobs/{job_id}/retry", summary="Retry what an ended job did not score", **openapi.RETRY_JOB)
+@routes.post("/v1/jobs/{job_id}/retry", summary="Retry what an ended job did not score", **job_documents.RETRY_JOB)
 def retry_job(request: Request, process: InProcess, client_id: ClientId, job_id: JobId) -> Response:
     """A new job of those items, with the index and the id that they had; asked again, the same one."""
     claim = idempotency.claim_of(request, client_id)
     return _accepted(found(retry(process, client_id, job_id, claim)), {})
 
 
-@routes.delete("/v1/jobs/{job_id}", summary="Delete an ended job", **openapi.DELETE_JOB)
+@routes.delete("/v1/jobs/{job_id}", summary="Delete an ended job", **job_documents.DELETE_JOB)
 def delete_job(process: InProcess, client_id: ClientId, job_id: JobId) -> Response:
     """Deletes the job with its results; one that has not ended is refused."""
-    with process.database.begin() as connection:
+    with process.database.begin("api.delete") as connection:
         found(jobs.delete(connection, job_id, client_id=client_id) or None)
     return Response(status_code=204)
 

@@ -53,14 +53,14 @@ def _retry(process: Process, client_id: UUID, job_id: UUID, claim: Claim | None)
     again = _again(process, job)
     room = Room(process.admission, again)
     room.check()
-    with process.database.begin() as connection:
+    with process.database.begin("api.retry_begin") as connection:
         if (found := _found(connection, job, claim)) is not None:
             return found
         new = uploads.begin(connection, again, retry_of=job.id, claim=claim)
     try:
         cut = chunks.cut(itertools.chain([first], items), query_bytes=_query_bytes(job))
         store(cut, partial(room.append, process.database, new.id))
-        with process.database.begin() as connection:
+        with process.database.begin("api.retry_end") as connection:
             return uploads.finish(connection, new.id)
     except RankmillError:
         with process.database.begin() as connection:

@@ -36,7 +36,7 @@ class Hinting:
         """Hint what there is room for. True where chunks may still be waiting for a slot of a living worker."""
         queues: dict[str, list[ChunkKey]] = {}
         waits = False
-        with leader.begin() as connection:
+        with leader.begin("scheduler.hint") as connection:
             models = windows.waiting_models(connection)
             if not models:
                 return False

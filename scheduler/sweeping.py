@@ -49,22 +49,22 @@ class Sweeping:
                 receiving_timeout_seconds=self._receiving_timeout_seconds,
             )
         if needed.expired_leases:
-            with leader.begin() as connection:
+            with leader.begin("scheduler.reopen") as connection:
                 log.warning("leases expired", chunks=sweeps.reopen_expired_leases(connection))
         if needed.lost_hints:
-            with leader.begin() as connection:
+            with leader.begin("scheduler.forget") as connection:
                 lost = sweeps.forget_lost_hints(connection, hint_ttl_seconds=self._hint_ttl_seconds)
             log.warning("hints were lost", chunks=lost)
         if needed.finished_jobs:
-            with leader.begin() as connection:
+            with leader.begin("scheduler.end") as connection:
                 ended = sweeps.end_finished(connection)
             self._announce("finished jobs ended", ended)
         if needed.overdue_jobs:
-            with leader.begin() as connection:
+            with leader.begin("scheduler.expire") as connection:
                 ended = sweeps.expire_overdue(connection)
             self._announce("overdue jobs expired", ended)
         if needed.silent_uploads:
-            with leader.begin() as connection:
+            with leader.begin("scheduler.silence") as connection:
                 ended = sweeps.fail_silent_uploads(
                     connection, receiving_timeout_seconds=self._receiving_timeout_seconds
                 )
@@ -76,7 +76,7 @@ class Sweeping:
             self._next_upkeep = time.monotonic() + UPKEEP_SECONDS
 
     def _hint_deliveries(self, leader: Leader) -> None:
-        with leader.begin() as connection:
+        with leader.begin("scheduler.due") as connection:
             due = deliveries.hint_due(connection, limit=MAX_DUE_DELIVERIES, hint_ttl_seconds=self._hint_ttl_seconds)
         try:
             hints.publish_deliveries(self._app, due)

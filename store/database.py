@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from core.errors import Broken, NotReady
+from store import failpoints
 
 CONNECT_TIMEOUT_SECONDS = 5
 
@@ -38,11 +39,15 @@ class Database:
         )
 
     @contextmanager
-    def begin(self) -> Iterator[Connection]:
-        """One transaction, committed at the end of the block. Raises NotReady when Postgres can't be reached."""
+    def begin(self, stage: str = "") -> Iterator[Connection]:
+        """One transaction, committed at the end of the block. Raises NotReady when Postgres can't be reached.
+
+        ``stage`` names its failpoints.
+        """
         try:
             with self.engine.begin() as connection:
                 yield connection
+                failpoints.hit(stage, "before")
         except OperationalError as error:
             raise NotReady(f"Postgres is away: {error.orig}") from error
         except PoolTimeoutError as error:
@@ -51,11 +56,12 @@ class Database:
             if error.connection_invalidated:
                 raise NotReady(f"the connection to Postgres broke: {error.orig}") from error
             raise
+        failpoints.hit(stage, "after")
 
     @contextmanager
-    def begin_relaxed(self) -> Iterator[Connection]:
+    def begin_relaxed(self, stage: str = "") -> Iterator[Connection]:
         """A transaction whose commit does not wait for the disk: for claims, which are run again when lost."""
-        with self.begin() as connection:
+        with self.begin(stage) as connection:
             connection.execute(text("SET LOCAL synchronous_commit = off"))
             yield connection
 

@@ -17,6 +17,7 @@ from kombu.exceptions import OperationalError
 from core.chunks import ChunkKey
 from core.errors import Broken, NotReady
 from core.queues import DELIVER, DELIVER_QUEUE, SCORE_CHUNK
+from store import failpoints
 
 CONNECT_TIMEOUT_SECONDS = 2
 SOCKET_TIMEOUT_SECONDS = 5  # longer than a blocking pop (1 s); a black hole is noticed after so long
@@ -81,6 +82,8 @@ def _send(app: Celery, task: str, arguments: Sequence[tuple[Any, ...]], queue: s
     try:
         with app.producer_pool.acquire(block=True, timeout=CONNECT_TIMEOUT_SECONDS) as producer:
             for some in arguments:
+                failpoints.hit("hint.publish", "before")
                 app.send_task(task, args=some, queue=Queue(queue, routing_key=queue), producer=producer, retry=False)
+                failpoints.hit("hint.publish", "after")
     except (OperationalError, redis.RedisError, OSError) as error:
         raise Unreachable(f"Redis is away: {error}") from error

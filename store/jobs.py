@@ -52,14 +52,14 @@ def submit(
 ) -> Created:
     """``create`` in a transaction of its own. Makes today's partitions first where nobody has yet."""
     try:
-        with database.begin() as connection:
+        with database.begin("api.submit") as connection:
             return create(connection, new, chunks, small_lane_cap=small_lane_cap, claim=claim)
     except IntegrityError as error:
         if not partitions.is_missing(error):
             raise
     with database.begin() as connection:
         partitions.ensure_partitions(connection)
-    with database.begin() as connection:
+    with database.begin("api.submit") as connection:
         return create(connection, new, chunks, small_lane_cap=small_lane_cap, claim=claim)
 
 

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from core.errors import NotReady
+from store import failpoints
 from store.database import Database
 from store.rows import WORK_CHANNEL
 
@@ -30,15 +31,20 @@ class Leader:
         self._connection = connection
 
     @contextmanager
-    def begin(self) -> Iterator[Connection]:
-        """One transaction on the leading connection. Raises NotReady once leadership is lost."""
+    def begin(self, stage: str = "") -> Iterator[Connection]:
+        """One transaction on the leading connection. Raises NotReady once leadership is lost.
+
+        ``stage`` names its failpoints.
+        """
         try:
             with self._connection.begin():
                 yield self._connection
+                failpoints.hit(stage, "before")
         except DBAPIError as error:
             if error.connection_invalidated or self._connection.closed:
                 raise NotReady(f"leadership is lost: {error.orig}") from error
             raise
+        failpoints.hit(stage, "after")
 
     def wait(self, seconds: float, *, stopped: Callable[[], bool]) -> None:
         """Wait for news of work (NOTIFY), at most so long, and no longer than until ``stopped`` says so."""
@@ -78,6 +84,9 @@ def _take_lead(connection: Connection) -> bool:
                         {"name": name, "value": f"{SILENCE_SECONDS}s"},
                     )
                 connection.execute(text(f"LISTEN {WORK_CHANNEL}"))
+                failpoints.hit("scheduler.lead", "before")
     except DBAPIError as error:
         raise NotReady(f"Postgres is away: {error.orig}") from error
+    if leads:
+        failpoints.hit("scheduler.lead", "after")
     return bool(leads)

@@ -73,14 +73,14 @@ def begin(connection: Connection, new: NewJob, *, retry_of: UUID | None = None, 
 def append(database: Database, job_id: UUID, chunks: Sequence[NewChunk]) -> None:
     """``add`` in a transaction of its own. Makes today's partitions first where nobody has yet."""
     try:
-        with database.begin() as connection:
+        with database.begin("api.upload_piece") as connection:
             return add(connection, job_id, chunks)
     except IntegrityError as error:
         if not partitions.is_missing(error):
             raise
     with database.begin() as connection:
         partitions.ensure_partitions(connection)
-    with database.begin() as connection:
+    with database.begin("api.upload_piece") as connection:
         return add(connection, job_id, chunks)
 
 

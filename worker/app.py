@@ -155,7 +155,7 @@ class WorkerProcess:
         self._engine.stop()
         self._ledger.give_back(*self._ledger.leases.held())
         if not self._is_refused:
-            with suppress(NotReady), self._database.begin() as connection:
+            with suppress(NotReady), self._database.begin("worker.remove") as connection:
                 workers.remove(connection, self._info.owner)
         self._database.dispose()
         self._pulse_database.dispose()
@@ -188,7 +188,7 @@ class WorkerProcess:
         return Consumer(app, queues, name=f"worker@{self._info.owner}", num_threads=self._info.threads)
 
     def _register(self) -> None:
-        with self._database.begin() as connection:
+        with self._database.begin("worker.register") as connection:
             workers.register(connection, self._info)
 
     def _wait_for_engine(self) -> EngineInfo | None:
@@ -205,7 +205,7 @@ class WorkerProcess:
         return replace(served, card=card)
 
     def _publish(self, served: Served) -> None:
-        with self._database.begin() as connection:
+        with self._database.begin("worker.model") as connection:
             model_cards.publish(connection, served.card, served.tokenizer_json)
         self._heartbeat.say("ready")
 

@@ -18,6 +18,8 @@ from kombu.entity import Queue
 from kombu.transport import redis as redis_transport
 from kombu.transport import virtual
 
+from store import failpoints
+
 log = structlog.get_logger()
 
 
@@ -76,7 +78,9 @@ class _Window(redis_transport.QoS):
     def ack(self, delivery_tag: str) -> None:
         """Raises what Redis' client raises."""
         try:
+            failpoints.hit("hint.acknowledge", "before")
             super().ack(delivery_tag)  # type: ignore[no-untyped-call]  # kombu has no types
+            failpoints.hit("hint.acknowledge", "after")
         except Exception:
             virtual.QoS.ack(self, delivery_tag)
             raise

@@ -18,7 +18,7 @@ from core.callback_rules import CallbackRules
 from core.delivery_schedule import DisabledReason, disabled_reason, is_delivered, retry_in_seconds
 from core.queues import DELIVER, DELIVER_QUEUE
 from core.settings import Settings
-from store import deliveries, webhook_endpoints, webhook_secrets
+from store import deliveries, failpoints, webhook_endpoints, webhook_secrets
 from store.database import Database
 from store.deliveries import AttemptOutcome, Delivery
 from store.hints import celery_app
@@ -47,19 +47,21 @@ class Deliverer:
 
     def deliver(self, delivery_id: UUID) -> None:
         """Make one attempt, if it is due and nobody else is at it."""
-        with self.database.begin() as connection:
+        with self.database.begin("deliverer.claim") as connection:
             lease_seconds = self.timeout_seconds + LEASE_MARGIN_SECONDS
             delivery = deliveries.claim(connection, delivery_id, owner=self.owner, lease_seconds=lease_seconds)
             if delivery is None:
                 return
             secrets = [self.secret] if self.secret else webhook_secrets.signing(connection, delivery.client_id)
         headers = signed_headers(delivery.webhook_id, int(time.time()), delivery.body, secrets)
+        failpoints.hit("deliverer.post", "before")
         outcome = post(delivery.url, delivery.body, headers, timeout_seconds=self.timeout_seconds, rules=self.rules)
+        failpoints.hit("deliverer.post", "after")
         keep_trying(lambda: self._record(delivery, outcome), what="record a delivery attempt", stopping=self.stopping)
 
     def _record(self, delivery: Delivery, outcome: AttemptOutcome) -> None:
         bound = log.bind(delivery_id=str(delivery.id), attempt=delivery.attempts, status=outcome.status)
-        with self.database.begin() as connection:
+        with self.database.begin("deliverer.record") as connection:
             if outcome.status is not None and is_delivered(outcome.status):
                 webhook_endpoints.note_success(connection, delivery.endpoint_id, outcome)
                 deliveries.succeed(connection, delivery, outcome)

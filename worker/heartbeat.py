@@ -79,7 +79,7 @@ class Heartbeat:
         if silent_seconds > self._pulse.silence_seconds:
             log.error("leases not renewed: the engine makes no progress", silent_seconds=round(silent_seconds))
             return
-        with self._database.begin() as connection:
+        with self._database.begin("worker.renew") as connection:
             ours = chunks.renew(connection, held, owner=self._info.owner, lease_seconds=self._pulse.lease_seconds)
         for claim in held:
             if claim.key not in ours and self._leases.let_go(claim):
@@ -87,7 +87,7 @@ class Heartbeat:
 
     def report(self) -> None:
         """Write the worker's row; a row that was swept while Postgres could not be reached comes back."""
-        with self._database.begin() as connection:
+        with self._database.begin("worker.heartbeat") as connection:
             if not workers.heartbeat(connection, self._info.owner, state=self._state, details=self._details()):
                 workers.register(connection, replace(self._info, state=self._state))
 

@@ -12,7 +12,7 @@ import structlog
 from core.chunks import ChunkKey, Claim
 from core.errors import NotReady
 from core.results import ChunkResults
-from store import chunks, jobs
+from store import chunks, failpoints, jobs
 from store.database import Database
 from worker.leases import Leases
 from worker.meter import Meter
@@ -64,7 +64,7 @@ class Ledger:
     def end(self, job_id: UUID) -> None:
         """End the job if this was its last chunk. What fails here is done by the scheduler's sweep."""
         try:
-            with self.database.begin() as connection:
+            with self.database.begin("worker.end") as connection:
                 is_ended = jobs.end(connection, job_id)
         except NotReady as error:
             log.warning("end is left to the sweep", job_id=str(job_id), reason=str(error))
@@ -79,13 +79,13 @@ class Ledger:
         if not ours:
             return
         try:
-            with self.database.begin() as connection:
+            with self.database.begin("worker.release") as connection:
                 chunks.release(connection, ours, owner=self.owner)
         except NotReady as error:
             log.warning("leases are left to run out", num_leases=len(ours), reason=str(error))
 
     def _take(self, key: ChunkKey) -> tuple[Claim, chunks.PackedChunk] | None:
-        with self.database.begin_relaxed() as connection:
+        with self.database.begin_relaxed("worker.claim") as connection:
             claim = chunks.claim(connection, key, owner=self.owner, lease_seconds=self.lease_seconds)
             packed = None if claim is None else chunks.fetch(connection, key)
         return None if claim is None or packed is None else (claim, packed)
@@ -96,7 +96,7 @@ class Ledger:
             if not self.leases.is_ours(claim):
                 return False, num_broken > 0
             try:
-                with self.database.begin() as connection:
+                with self.database.begin("worker.save") as connection:
                     is_saved = chunks.save(connection, claim, results, owner=self.owner)
             except NotReady as error:
                 log.warning("save waits", job_id=str(claim.key.job_id), chunk_no=claim.key.chunk_no, reason=str(error))
@@ -108,6 +108,8 @@ class Ledger:
 
     def _announce(self, job_id: UUID) -> None:
         try:
+            failpoints.hit("worker.announce", "before")
             self.announce(job_id)
+            failpoints.hit("worker.announce", "after")
         except Exception as error:  # noqa: BLE001 - whoever waits polls too; a job that has ended stays ended
             log.warning("announcement failed", job_id=str(job_id), reason=str(error))

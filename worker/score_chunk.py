@@ -10,6 +10,7 @@ import structlog
 from core.chunks import ChunkKey, Claim
 from core.errors import Broken, NotReady
 from core.results import ChunkResults, Evidence
+from store import failpoints
 from store.chunks import LoadedChunk
 from store.tokenizer import Tokenizer
 from worker.batcher import Outcomes
@@ -85,8 +86,10 @@ def _results(claim: Claim, chunk: LoadedChunk, scorer: Scorer) -> ChunkResults:
     if claim.attempts > scorer.max_attempts:
         log.error("attempts exhausted", job_id=str(claim.key.job_id), chunk_no=claim.key.chunk_no)
         return exhausted(chunk.payload, len(chunk.parameters.label_token_ids), scorer.evidence)
+    failpoints.hit("worker.score", "before")
     prepared = prepare(chunk.parameters, chunk.payload, scorer.tokenizer, max_tokens=scorer.max_tokens)
     outcomes = _score(prepared, scorer, is_small=chunk.is_small) if len(prepared.item_B) else None
+    failpoints.hit("worker.score", "after")
     return scored(chunk.parameters, chunk.payload, prepared, outcomes, scorer.evidence)
 
 

@@ -84,11 +84,11 @@ class Upload:
     def _store(self, new: NewJob, cut: Iterable[NewChunk], errors: LineErrors) -> Job:
         process, room = self._process, Room(self._process.admission, new)
         room.check()
-        with process.database.begin() as connection:
+        with process.database.begin("api.upload_begin") as connection:
             self.job = uploads.begin(connection, new, claim=self._claim)
         try:
             store(cut, partial(room.append, process.database, self.job.id))
-            with process.database.begin() as connection:
+            with process.database.begin("api.upload_end") as connection:
                 body_sha256 = None if self._claim is None else self._hashed.digest()
                 return uploads.finish(connection, self.job.id, warnings=errors.warnings(), body_sha256=body_sha256)
         except BaseException as error:
@@ -119,7 +119,7 @@ class Upload:
         if isinstance(error, Refused) and error.status in NO_ROOM:
             error.line = max(self._lines.number, 1)
         try:
-            with self._process.database.begin() as connection:
+            with self._process.database.begin("api.upload_break") as connection:
                 if code in _NOTHING_STORED:
                     uploads.discard(connection, job.id)
                 else:
