@@ -21,6 +21,7 @@ from api import (
     process,
     results,
     webhook_answers,
+    webhook_events,
     webhooks,
     workers,
 )
@@ -55,6 +56,8 @@ DOCUMENTED = (
     webhook_answers.DeliveryPage,
     webhook_answers.Recovered,
     webhook_answers.SecretAnswer,
+    webhook_events.JobEvent,
+    webhook_events.TestEvent,
 )
 
 
@@ -81,5 +84,5 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(workers.routes, dependencies=[Depends(caller.admin)])
     app.include_router(health.routes)  # for whoever asks
     problems.handle_all(app, dict.fromkeys(generative_scoring.PATHS, openai_errors.respond))
-    openapi.describe(app, DOCUMENTED)
+    openapi.describe(app, DOCUMENTED, webhook_events.document())
     return app

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from api import answers, openapi
+from api import answers, job_documents
 from api.caller import ClientId
 from api.job_ids import JobId, found
 from api.process import InProcess, Process
@@ -27,7 +27,7 @@ RETRY_MILLISECONDS = 2_000
 routes = APIRouter(tags=["jobs"])
 
 
-@routes.get("/v1/jobs/{job_id}/events", summary="Follow a job", **openapi.EVENTS)
+@routes.get("/v1/jobs/{job_id}/events", summary="Follow a job", **job_documents.EVENTS)
 async def get_events(
     request: Request,
     process: InProcess,

@@ -28,7 +28,9 @@ def to_job_id(text: str) -> UUID | None:
     return job_id if str(job_id) == text.lower() else None
 
 
-async def _job_id(job_id: Annotated[str, Path(description="The job's id.")]) -> UUID:
+async def _job_id(
+    job_id: Annotated[str, Path(description="The job's id.", json_schema_extra={"format": "uuid"})],
+) -> UUID:
     return found(to_job_id(job_id))
 
 

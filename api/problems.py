@@ -11,10 +11,13 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from starlette.types import Scope
 
 from core.errors import NotReady, Refused
 
 PROBLEM_JSON = "application/problem+json"
+METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 RETRY_SECONDS = 2
 MAX_DETAIL_CHARACTERS = 1_000  # a client's own 10 MB field name is not sent back whole
 
@@ -104,6 +107,8 @@ async def _refused(request: Request, error: Exception) -> Response:
     headers = {} if error.retry_after_seconds is None else {"Retry-After": str(error.retry_after_seconds)}
     if error.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
+    if error.status == HTTPStatus.TOO_MANY_REQUESTS and error.code != "too_many_requests":  # which has one already
+        headers["RateLimit"] = f'"{error.code}";r=0;t={error.retry_after_seconds or RETRY_SECONDS}'
     if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or getattr(request.state, "breaks_off", False):
         headers["Connection"] = "close"  # the rest of the body would only be thrown away
     return _respond(
@@ -142,9 +147,20 @@ async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = {404: "route_not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = _allowed(request)
     return _respond(
         request, error.status_code, code, f"{error.detail}; GET /openapi.json lists the routes", headers=headers
     )
+
+
+def _allowed(request: Request) -> str:
+    """Every method of the path: Starlette names those of the first route on it alone (RFC 9110, 15.5.6)."""
+    return ", ".join(method for method in METHODS if _is_there({**request.scope, "method": method}, request.app))
+
+
+def _is_there(scope: Scope, app: FastAPI) -> bool:
+    return any(route.matches(scope)[0] == Match.FULL for route in app.routes)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

@@ -38,7 +38,8 @@ class JobRequest(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """A job: one query, any number of items, and the labels whose probabilities are asked for."""
 
     items: Annotated[
-        list[Text | TokenIds | Item], Meta(description="At least one. Each is a text, token ids, or an object.")
+        list[Text | TokenIds | Item],
+        Meta(description="At least one. Each is a text, token ids, or an object.", extra_json_schema={"minItems": 1}),
     ]
     model: Annotated[str | None, Meta(description="A served model's name; default: the only one.")] = None
     query: Annotated[

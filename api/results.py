@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
-from api import accepted, answers, openapi, reading, result_formats
+from api import accepted, answers, job_documents, reading, result_formats
 from api.caller import ClientId
 from api.compression import compressed
 from api.includes import INCLUDE, Include
@@ -46,7 +46,7 @@ class ResultsHeaders(BaseModel):
     accept_encoding: str = ""
 
 
-@routes.get("/v1/jobs/{job_id}/results", summary="Read results", **openapi.GET_RESULTS)
+@routes.get("/v1/jobs/{job_id}/results", summary="Read results", **job_documents.GET_RESULTS)
 def get_results(
     process: InProcess,
     client_id: ClientId,

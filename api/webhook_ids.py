@@ -27,11 +27,15 @@ def found_delivery(value: T | None) -> T:
     return value
 
 
-async def _endpoint_id(endpoint_id: Annotated[str, Path(description="The endpoint's id.")]) -> UUID:
+async def _endpoint_id(
+    endpoint_id: Annotated[str, Path(description="The endpoint's id.", json_schema_extra={"format": "uuid"})],
+) -> UUID:
     return found_endpoint(to_job_id(endpoint_id))
 
 
-async def _delivery_id(delivery_id: Annotated[str, Path(description="The delivery's id.")]) -> UUID:
+async def _delivery_id(
+    delivery_id: Annotated[str, Path(description="The delivery's id.", json_schema_extra={"format": "uuid"})],
+) -> UUID:
     return found_delivery(to_job_id(delivery_id))
 
 
