@@ -247,7 +247,7 @@ def test_a_save_whose_commit_was_left_in_doubt_still_ends_the_job(submit, ledger
     real_begin, breaks = ledger.database.begin, iter([False, True])
 
     class BreaksAfterTheCommit:
-        def __init__(self, _stage):
+        def __init__(self, _stage=""):
             pass
 
         def __enter__(self):
