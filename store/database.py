@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,7 +12,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from core.errors import Broken, NotReady
-from store import failpoints
+from store import failpoints, postgres_faults, sql_times, tally
 
 CONNECT_TIMEOUT_SECONDS = 5
 
@@ -37,23 +38,33 @@ class Database:
                 "options": "-c timezone=UTC -c lock_timeout=30s -c idle_in_transaction_session_timeout=60s",
             },
         )
+        sql_times.watch(self.engine)
 
     @contextmanager
     def begin(self, stage: str = "") -> Iterator[Connection]:
         """One transaction, committed at the end of the block. Raises NotReady when Postgres can't be reached.
 
-        ``stage`` names its failpoints.
+        ``stage`` names its failpoints, and what it took in the metrics.
         """
+        began = time.monotonic()
         try:
-            with self.engine.begin() as connection:
-                yield connection
-                failpoints.hit(stage, "before")
+            with self.engine.connect() as connection:
+                with connection.begin():
+                    tally.forget(connection)
+                    sql_times.begin(connection, stage)
+                    yield connection
+                    failpoints.hit(stage, "before")
+                tally.count(connection)
+                sql_times.end(stage, began)
         except OperationalError as error:
+            postgres_faults.note(error, stage=stage)
             raise NotReady(f"Postgres is away: {error.orig}") from error
         except PoolTimeoutError as error:
+            postgres_faults.note(error, stage=stage)
             raise NotReady("every connection to Postgres is busy") from error
         except DBAPIError as error:
             if error.connection_invalidated:
+                postgres_faults.note(error, stage=stage)
                 raise NotReady(f"the connection to Postgres broke: {error.orig}") from error
             raise
         failpoints.hit(stage, "after")
@@ -67,4 +78,5 @@ class Database:
 
     def dispose(self) -> None:
         """Close every connection of the pool."""
+        sql_times.unwatch(self.engine)
         self.engine.dispose()

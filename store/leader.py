@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from core.errors import NotReady
-from store import failpoints
+from store import failpoints, postgres_faults, sql_times, tally
 from store.database import Database
 from store.rows import WORK_CHANNEL
 
@@ -34,13 +34,19 @@ class Leader:
     def begin(self, stage: str = "") -> Iterator[Connection]:
         """One transaction on the leading connection. Raises NotReady once leadership is lost.
 
-        ``stage`` names its failpoints.
+        ``stage`` names its failpoints, and what it took in the metrics.
         """
+        began = time.monotonic()
         try:
             with self._connection.begin():
+                tally.forget(self._connection)
+                sql_times.begin(self._connection, stage)
                 yield self._connection
                 failpoints.hit(stage, "before")
+            tally.count(self._connection)
+            sql_times.end(stage, began)
         except DBAPIError as error:
+            postgres_faults.note(error, stage=stage)
             if error.connection_invalidated or self._connection.closed:
                 raise NotReady(f"leadership is lost: {error.orig}") from error
             raise
@@ -56,6 +62,7 @@ class Leader:
                 if any(True for _ in raw.notifies(timeout=min(left, STOP_CHECK_SECONDS), stop_after=1)):
                     return
             except psycopg.Error as error:
+                postgres_faults.note(error, stage="scheduler.wait")
                 raise NotReady(f"leadership is lost: {error}") from error
 
 
@@ -65,6 +72,7 @@ def try_to_lead(database: Database) -> Iterator[Leader | None]:
     try:
         connection = database.engine.connect()
     except DBAPIError as error:
+        postgres_faults.note(error, stage="scheduler.lead")
         raise NotReady(f"Postgres is away: {error.orig}") from error
     try:
         yield Leader(connection) if _take_lead(connection) else None
@@ -86,6 +94,7 @@ def _take_lead(connection: Connection) -> bool:
                 connection.execute(text(f"LISTEN {WORK_CHANNEL}"))
                 failpoints.hit("scheduler.lead", "before")
     except DBAPIError as error:
+        postgres_faults.note(error, stage="scheduler.lead")
         raise NotReady(f"Postgres is away: {error.orig}") from error
     if leads:
         failpoints.hit("scheduler.lead", "after")
