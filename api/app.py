@@ -9,6 +9,7 @@ from importlib.metadata import version
 from fastapi import Depends, FastAPI
 
 from api import (
+    arriving,
     caller,
     events,
     generative_scoring,
@@ -83,6 +84,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(part.routes, dependencies=[Depends(caller.known)])
     app.include_router(workers.routes, dependencies=[Depends(caller.admin)])
     app.include_router(health.routes)  # for whoever asks
+    app.add_middleware(arriving.Arriving)
     problems.handle_all(app, dict.fromkeys(generative_scoring.PATHS, openai_errors.respond))
     openapi.describe(app, DOCUMENTED, webhook_events.document())
     return app

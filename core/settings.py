@@ -136,3 +136,4 @@ class Settings(BaseSettings):
     # everything
     log_format: Literal["auto", "json", "console"] = Field("auto", description="`auto`: console on a terminal.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+    otlp_endpoint: str = Field("", description="Where spans are sent, as http://host:4318; empty: nowhere.")

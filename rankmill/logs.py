@@ -7,6 +7,7 @@ import sys
 
 import structlog
 
+from core import arrivals, spans
 from core.settings import Settings
 
 LOUD_LIBRARIES = ("alembic", "httpx", "httpcore", "celery.redirected")  # their INFO says what our events say already
@@ -17,6 +18,7 @@ def configure(settings: Settings) -> None:
     is_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        _with_trace_id,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         *([structlog.processors.format_exc_info] if is_json else []),
@@ -45,3 +47,10 @@ def configure(settings: Settings) -> None:
     root.setLevel(level)
     for name in LOUD_LIBRARIES:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+
+
+def _with_trace_id(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """The trace of the submit that the work goes back to: the same in every process that works on a job."""
+    if (traceparent := spans.origin() or arrivals.known_span()) and "trace_id" not in event:
+        event["trace_id"] = spans.trace_id_of(traceparent)
+    return event

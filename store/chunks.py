@@ -95,6 +95,11 @@ class PackedChunk:
     is_small: bool
     payload: bytes
 
+    @property
+    def traceparent(self) -> str:
+        """The span of the job's submit, or the empty text."""
+        return str(self.parameters.get("traceparent", ""))
+
     def unpacked(self) -> LoadedChunk:
         """What it holds."""
         payload = payloads.unpack(self.payload)

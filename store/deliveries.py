@@ -28,6 +28,7 @@ class Delivery:
     attempts: int
     attempts_on_schedule: int
     epoch: int
+    traceparent: str = ""  # of the job's submit
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ _CLAIM = text("""
        AND (NOT EXISTS (SELECT FROM webhook_endpoints e WHERE e.id = d.endpoint_id AND e.failing_since IS NOT NULL)
             OR (SELECT count(*) FROM deliveries o
                  WHERE o.endpoint_id = d.endpoint_id AND o.state = 'leased' AND o.lease_until > now()) < :most_failing)
-    RETURNING id, url, body, client_id, endpoint_id, attempts, attempts - schedule_start AS on_schedule, epoch
+    RETURNING id, url, body, client_id, endpoint_id, attempts, attempts - schedule_start AS on_schedule, epoch,
+              (SELECT j.parameters ->> 'traceparent' FROM jobs j WHERE j.id = d.job_id) AS traceparent
 """)
 
 _SETTLE = text("""
@@ -103,6 +105,7 @@ def claim(connection: Connection, delivery_id: UUID, *, owner: str, lease_second
         row.attempts,
         row.on_schedule,
         row.epoch,
+        row.traceparent or "",
     )
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
+from core import arrivals
 from core.chunks import ChunkKey, NewChunk
 from core.errors import Refused
 from core.jobs import SMALL_JOB_ITEMS, Job, NewJob
@@ -84,7 +85,7 @@ def create(
             {
                 "client_id": new.client_id,
                 "model": new.parameters.model,
-                "parameters": rows.to_json(new.parameters),
+                "parameters": rows.to_stored_parameters(new.parameters),
                 "template_version": new.template_version,
                 "num_items": num_items,
                 "num_tokens": sum(chunk.num_tokens_estimate for chunk in chunks),
@@ -104,6 +105,7 @@ def create(
     if claim is not None:
         idempotency.take(connection, claim, job.id)
     insert_chunks(connection, job.id, chunks, is_hinted=is_hinted)
+    arrivals.note(job)
     if is_hinted:
         return Created(job, [ChunkKey(job.id, chunk.chunk_no) for chunk in chunks])
     connection.execute(text("SELECT pg_notify(:channel, '')"), {"channel": rows.WORK_CHANNEL})

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import RowMapping
 
+from core import arrivals
 from core.jobs import Counts, Job, JobParameters, Usage
 from core.states import JobState
 
@@ -37,6 +38,12 @@ LIVE_SUMS = """
 def to_json(value: Any) -> str:
     """Any value of ours as JSON text, for a jsonb column."""
     return msgspec.json.encode(value).decode()
+
+
+def to_stored_parameters(parameters: JobParameters) -> str:
+    """Parameters for their column. The submit's span stands beside them, and is none of them: nobody reads it back as one."""
+    traceparent = arrivals.begin()
+    return to_json(msgspec.to_builtins(parameters) | ({"traceparent": traceparent} if traceparent else {}))
 
 
 def to_parameters(value: dict[str, Any]) -> JobParameters:

@@ -55,7 +55,7 @@ def begin(connection: Connection, new: NewJob, *, retry_of: UUID | None = None, 
         {
             "client_id": new.client_id,
             "model": new.parameters.model,
-            "parameters": rows.to_json(new.parameters),
+            "parameters": rows.to_stored_parameters(new.parameters),
             "template_version": new.template_version,
             "metadata": rows.to_json(new.metadata),
             "warnings": rows.to_json(new.warnings),

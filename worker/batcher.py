@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
+from core import spans
 from core.errors import Broken, NotReady, RankmillError
 from core.results import ItemError
-from worker import batches
+from worker import batch_traces, batches
 from worker.engine.protocol import (
     NO_LABEL,
     Batch,
@@ -91,7 +92,7 @@ class Batcher:
 
     def score(self, prompts: Prompts, *, small: bool) -> Outcomes:
         """Have all prompts scored, small jobs first; waits. Raises NotReady once stopped, Broken when the engine is."""
-        request = Request(next(self._numbers), prompts)
+        request = Request(next(self._numbers), prompts, spans.current())
         if request.num_waiting:
             with self._changed:
                 if self._failure is not None:
@@ -154,7 +155,8 @@ class Batcher:
     def _score(self, piece: Piece) -> None:
         batch = piece.batch(self._engine.info.layout)
         try:
-            scores = self._engine.score(batch)
+            with batch_traces.batch(piece, batch, self._engine.info.card.name):
+                scores = self._engine.score(batch)
         except EngineOutOfMemory:
             self._count(num_out_of_memory=1)
             self._halve(piece, blame=ItemError.OUT_OF_MEMORY)

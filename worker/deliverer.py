@@ -22,6 +22,7 @@ from store import deliveries, failpoints, webhook_endpoints, webhook_secrets
 from store.database import Database
 from store.deliveries import AttemptOutcome, Delivery
 from store.hints import celery_app
+from worker import traces
 from worker.consumer import Consumer
 from worker.owner import new_owner
 from worker.patience import keep_trying
@@ -53,6 +54,10 @@ class Deliverer:
             if delivery is None:
                 return
             secrets = [self.secret] if self.secret else webhook_secrets.signing(connection, delivery.client_id)
+        with traces.delivery(delivery):
+            self._attempt(delivery, secrets)
+
+    def _attempt(self, delivery: Delivery, secrets: list[str]) -> None:
         headers = signed_headers(delivery.webhook_id, int(time.time()), delivery.body, secrets)
         failpoints.hit("deliverer.post", "before")
         outcome = post(delivery.url, delivery.body, headers, timeout_seconds=self.timeout_seconds, rules=self.rules)

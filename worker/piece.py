@@ -17,12 +17,13 @@ from worker.engine.protocol import Batch, BoolArray, FloatArray, IntArray, Layou
 class Request:
     """One thread's prompts, and their outcomes as they come in. Requests are numbered in the order of arrival."""
 
-    def __init__(self, number: int, prompts: Prompts) -> None:
+    def __init__(self, number: int, prompts: Prompts, traceparent: str = "") -> None:
         num_sequences = len(prompts.lengths_B)
         assert len(prompts.label_ids_BL) == num_sequences
         assert len(prompts.token_ids_T) == prompts.lengths_B.sum()
         self.number = number
         self.prompts = prompts
+        self.traceparent = traceparent  # of the chunk's span
         self.ends = np.cumsum(prompts.lengths_B, dtype=np.int64)
         self.label_logprobs: FloatArray = np.full(prompts.label_ids_BL.shape, np.nan, np.float32)
         self.cached_tokens = np.zeros(num_sequences, np.int32)

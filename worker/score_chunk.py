@@ -11,8 +11,9 @@ from core.chunks import ChunkKey, Claim
 from core.errors import Broken, NotReady
 from core.results import ChunkResults, Evidence
 from store import failpoints
-from store.chunks import LoadedChunk
+from store.chunks import LoadedChunk, PackedChunk
 from store.tokenizer import Tokenizer
+from worker import traces
 from worker.batcher import Outcomes
 from worker.chunk_results import exhausted, scored
 from worker.engine.protocol import Prompts
@@ -63,10 +64,18 @@ def run_chunk(key: ChunkKey, ledger: Ledger, scorer: Scorer) -> None:
         log.debug("hint claims nothing", job_id=str(key.job_id), chunk_no=key.chunk_no)
         return
     claim, packed = taken
+    with traces.chunk(claim, packed):
+        _run(claim, packed, ledger, scorer)
+
+
+def _run(claim: Claim, packed: PackedChunk, ledger: Ledger, scorer: Scorer) -> None:
+    key = claim.key
     ledger.meter.begin(claim)
     is_saved = False
     try:
-        is_saved = ledger.save(claim, _results(claim, packed.unpacked(), scorer))
+        results = _results(claim, packed.unpacked(), scorer)
+        with traces.save(claim):
+            is_saved = ledger.save(claim, results)
     except Exception as error:
         if isinstance(error, NotReady) and ledger.stopping.is_set():
             ledger.give_back(claim)

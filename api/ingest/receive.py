@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from contextvars import copy_context
 from uuid import UUID
 
 from starlette.requests import Request
@@ -48,7 +49,7 @@ async def _receive(
     upload = Upload(process, client_id, blocks, encoding, claim)
     feeder = asyncio.create_task(blocks.feed(request, timeout_seconds=timeout_seconds))
     watcher = asyncio.create_task(_watch(process, blocks, upload, timeout_seconds / BEATS))
-    reading = loop.run_in_executor(process.threads, upload.run)
+    reading = loop.run_in_executor(process.threads, copy_context().run, upload.run)
     try:
         return await asyncio.shield(reading)
     except asyncio.CancelledError:

@@ -21,7 +21,7 @@ def add_to(app: typer.Typer) -> None:
 
 def api() -> None:
     """Serve HTTP: takes jobs, shows them, reads results back."""
-    settings = _started()
+    settings = _started("api")
     from api.server import serve
     from rankmill import door
 
@@ -32,7 +32,7 @@ def api() -> None:
 
 def scheduler() -> None:
     """Decide what runs next, and repair what others left behind."""
-    settings = _started()
+    settings = _started("scheduler")
     from scheduler.loop import run
 
     with reported():
@@ -41,7 +41,7 @@ def scheduler() -> None:
 
 def worker() -> None:
     """Score chunks with a model, on one device."""
-    settings = _started()
+    settings = _started("worker")
     from worker.app import run
 
     with reported():
@@ -50,7 +50,7 @@ def worker() -> None:
 
 def deliverer() -> None:
     """Send webhooks."""
-    settings = _started()
+    settings = _started("deliverer")
     from worker.deliverer import run
 
     with reported():
@@ -59,7 +59,7 @@ def deliverer() -> None:
 
 def migrate() -> None:
     """Bring the database to this version's schema. Any number may run at once."""
-    settings = _started(needs_redis=False)
+    settings = _started("migrate", needs_redis=False)
     from sqlalchemy.exc import OperationalError
 
     from store.migrate import migrate as run
@@ -71,14 +71,15 @@ def migrate() -> None:
             raise NotReady(f"Postgres is away: {error.orig}") from error
 
 
-def _started(*, needs_redis: bool = True) -> Settings:
-    from rankmill import logs
+def _started(process: str, *, needs_redis: bool = True) -> Settings:
+    from rankmill import logs, traces
 
     settings = settings_from()
     logs.configure(settings)
     _check("RANKMILL_DATABASE_URL", settings.database_url, POSTGRES_SCHEMES)
     if needs_redis:
         _check("RANKMILL_REDIS_URL", settings.redis_url, REDIS_SCHEMES)
+    traces.configure(settings, process)
     return settings
 
 
