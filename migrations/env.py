@@ -7,8 +7,9 @@ from typing import Any
 
 from alembic import context
 
+from store.batch_tables import metadata  # beside those of store.tables
 from store.database import Database
-from store.tables import PARTITIONED, metadata
+from store.tables import PARTITIONED
 
 PARTITION = re.compile(rf"({'|'.join(PARTITIONED)})_\d{{8}}")
 
