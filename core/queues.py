@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 SCORE_CHUNK = "rankmill.score_chunk"  # task: (job_id: str, chunk_no: int)
 DELIVER = "rankmill.deliver"  # task: (delivery_id: str)
 DELIVER_QUEUE = "rankmill.deliver"
@@ -11,6 +13,13 @@ ENDED_CHANNEL = "rankmill.ended"  # published with a job's id once the transacti
 def bulk_queue(owner: str) -> str:
     """The queue of one worker process: the scheduler keeps a window of hints in it."""
     return f"rankmill.bulk.{owner}"
+
+
+def lane_of(queue: str) -> Literal["small", "bulk", "delivery"]:
+    """What kind of hint lies in a queue."""
+    if queue == DELIVER_QUEUE:
+        return "delivery"
+    return "bulk" if queue.startswith(bulk_queue("")) else "small"
 
 
 def small_queue(model: str) -> str:

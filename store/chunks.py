@@ -6,6 +6,7 @@ the owner, unique to a process' start, guards an epoch that is used twice.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +16,16 @@ from sqlalchemy import Connection, text
 from core.chunks import ChunkKey, ChunkPayload, Claim
 from core.errors import Broken
 from core.jobs import JobParameters
-from core.results import ChunkResults
-from store import payloads, rows
+from core.results import ChunkResults, ItemError
+from store import metrics, payloads, rows, tally
 from store.number_arrays import Integers, Reals
 
-_START = text("UPDATE jobs SET state = 'running', started_at = now() WHERE id = :job_id AND state = 'queued'")
+_ITEM_ERRORS = frozenset(ItemError)
+
+_START = text("""
+    UPDATE jobs SET state = 'running', started_at = now() WHERE id = :job_id AND state = 'queued'
+    RETURNING is_small, extract(epoch FROM now() - created_at)::float8 AS waited_seconds
+""")
 
 _CLAIM = text("""
     UPDATE chunks SET state = 'leased', epoch = epoch + 1, attempts = attempts + 1, lease_owner = :owner,
@@ -118,9 +124,12 @@ class LoadedChunk:
 
 def claim(connection: Connection, key: ChunkKey, *, owner: str, lease_seconds: float) -> Claim | None:
     """Lease the chunk to ``owner``. None where there is nothing to claim: done, dropped, leased, or unknown."""
-    connection.execute(_START, {"job_id": key.job_id})
+    started = connection.execute(_START, {"job_id": key.job_id}).one_or_none()
+    if started is not None:
+        tally.observe(connection, metrics.QUEUE_WAIT.labels(lane(started.is_small)), started.waited_seconds)
     row = connection.execute(_CLAIM, {**key._asdict(), "owner": owner, "lease_seconds": lease_seconds}).one_or_none()
     if row is None:
+        tally.add(connection, metrics.CLAIMS_LOST)
         return None
     return Claim(key, row.epoch, row.attempts, row.first_index, row.num_items, row.num_tokens_estimate, row.is_small)
 
@@ -145,7 +154,9 @@ def renew(connection: Connection, claims: Sequence[Claim], *, owner: str, lease_
 
 def release(connection: Connection, claims: Sequence[Claim], *, owner: str) -> int:
     """Give leases back: their chunks are pending at once. Returns how many were still the owner's."""
-    return connection.execute(_RELEASE, {**_columns(claims), "owner": owner}).rowcount
+    num_released = connection.execute(_RELEASE, {**_columns(claims), "owner": owner}).rowcount
+    tally.add(connection, metrics.RECLAIMS.labels("given_back"), num_released)
+    return num_released
 
 
 def save(connection: Connection, claim: Claim, results: ChunkResults, *, owner: str) -> bool:
@@ -178,7 +189,26 @@ def save(connection: Connection, claim: Claim, results: ChunkResults, *, owner: 
             "engine_version": "" if evidence is None else evidence.engine_version,
         },
     ).one_or_none()
-    return saved is not None
+    if saved is None:
+        tally.add(connection, metrics.STALE_RESULTS)
+        return False
+    _tally(connection, results)
+    return True
+
+
+def lane(is_small: bool) -> str:
+    """Which lane the chunks of a job take, by its name in the metrics."""
+    return "small" if is_small else "bulk"
+
+
+def _tally(connection: Connection, results: ChunkResults) -> None:
+    num_failed = results.num_failed
+    tally.add(connection, metrics.CHUNKS)
+    tally.add(connection, metrics.ITEMS.labels("succeeded"), results.num_items - num_failed)
+    tally.add(connection, metrics.ITEMS.labels("failed"), num_failed)
+    tally.add(connection, metrics.PROMPT_TOKENS, sum(results.prompt_tokens))
+    for error, num_items in Counter(filter(None, results.errors or ())).items():
+        tally.add(connection, metrics.ITEM_ERRORS.labels(error if error in _ITEM_ERRORS else "other"), num_items)
 
 
 def _integers(values: list[int] | None) -> Integers | None:

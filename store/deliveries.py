@@ -8,6 +8,8 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
+from store import metrics, tally
+
 MAX_RESPONSE_BYTES = 1_024
 MOST_TO_A_FAILING_ENDPOINT = 4  # at a time; a success opens it to all
 
@@ -84,7 +86,9 @@ _HINT_DUE = text("""
 def hint_due(connection: Connection, *, limit: int, hint_ttl_seconds: float) -> list[UUID]:
     """Mark deliveries whose time has come as hinted; the caller publishes them after the commit."""
     found = connection.execute(_HINT_DUE, {"limit": limit, "hint_ttl_seconds": hint_ttl_seconds})
-    return [row.id for row in found]
+    due = [row.id for row in found]
+    tally.add(connection, metrics.SWEPT.labels("due_deliveries"), len(due))
+    return due
 
 
 def claim(connection: Connection, delivery_id: UUID, *, owner: str, lease_seconds: float) -> Delivery | None:
@@ -145,4 +149,7 @@ def _settle(
             "error": outcome.error,
         },
     ).all()
+    result = {"pending": "failed"}.get(state, state) if settled else "lost"
+    tally.add(connection, metrics.DELIVERIES.labels(result))
+    tally.observe(connection, metrics.DELIVERY_SECONDS, outcome.latency_seconds)
     return bool(settled)

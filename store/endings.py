@@ -16,7 +16,7 @@ from sqlalchemy import Connection, RowMapping, text
 from core.jobs import Job
 from core.results import LOW_LABEL_MASS
 from core.states import TERMINAL_JOB_STATES, JobState
-from store import rows
+from store import metrics, rows, tally
 
 _SUMS = """
     SELECT COALESCE(sum(num_succeeded), 0) AS num_succeeded, COALESCE(sum(num_failed), 0) AS num_failed,
@@ -80,6 +80,7 @@ def end(connection: Connection, job_id: UUID) -> bool:
     row = connection.execute(_COMPLETE, {"job_id": job_id, "low_mass": _LOW_MASS}).mappings().one_or_none()
     if row is None:
         return False
+    tally.add(connection, metrics.JOBS_ENDED.labels(JobState.COMPLETED))
     _write_delivery(connection, row)
     return True
 
@@ -123,6 +124,8 @@ def abort(
         .mappings()
         .one()
     )
+    tally.add(connection, metrics.JOBS_ENDED.labels(state))
+    tally.add(connection, metrics.ITEMS.labels("cancelled"), ended["num_cancelled"])
     _write_delivery(connection, ended)
     return rows.to_job(ended)
 

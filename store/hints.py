@@ -16,8 +16,8 @@ from kombu.exceptions import OperationalError
 
 from core.chunks import ChunkKey
 from core.errors import Broken, NotReady
-from core.queues import DELIVER, DELIVER_QUEUE, SCORE_CHUNK
-from store import failpoints
+from core.queues import DELIVER, DELIVER_QUEUE, SCORE_CHUNK, lane_of
+from store import failpoints, metrics, redis_faults
 
 CONNECT_TIMEOUT_SECONDS = 2
 SOCKET_TIMEOUT_SECONDS = 5  # longer than a blocking pop (1 s); a black hole is noticed after so long
@@ -79,11 +79,17 @@ def publish_deliveries(app: Celery, delivery_ids: Sequence[UUID]) -> None:
 def _send(app: Celery, task: str, arguments: Sequence[tuple[Any, ...]], queue: str) -> None:
     if not arguments:
         return
+    lane, num_sent = lane_of(queue), 0
     try:
         with app.producer_pool.acquire(block=True, timeout=CONNECT_TIMEOUT_SECONDS) as producer:
             for some in arguments:
                 failpoints.hit("hint.publish", "before")
                 app.send_task(task, args=some, queue=Queue(queue, routing_key=queue), producer=producer, retry=False)
                 failpoints.hit("hint.publish", "after")
+                num_sent += 1
     except (OperationalError, redis.RedisError, OSError) as error:
-        raise Unreachable(f"Redis is away: {error}") from error
+        metrics.HINTS_FAILED.labels(lane).inc(len(arguments) - num_sent)
+        fault = redis_faults.note(error)
+        raise Unreachable(f"Redis is away ({fault}): {error}") from error
+    finally:
+        metrics.HINTS_PUBLISHED.labels(lane).inc(num_sent)

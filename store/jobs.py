@@ -15,7 +15,7 @@ from core.chunks import ChunkKey, NewChunk
 from core.errors import Refused
 from core.jobs import SMALL_JOB_ITEMS, Job, NewJob
 from core.states import TERMINAL_JOB_STATES, JobState
-from store import idempotency, partitions, rows
+from store import idempotency, metrics, partitions, rows, tally
 from store.chunk_inserts import insert_chunks
 from store.database import Database
 from store.endings import cancel, end
@@ -105,6 +105,7 @@ def create(
     if claim is not None:
         idempotency.take(connection, claim, job.id)
     insert_chunks(connection, job.id, chunks, is_hinted=is_hinted)
+    tally.add(connection, metrics.JOBS_CREATED.labels(new.parameters.method))
     arrivals.note(job)
     if is_hinted:
         return Created(job, [ChunkKey(job.id, chunk.chunk_no) for chunk in chunks])

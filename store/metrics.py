@@ -19,7 +19,7 @@ from core.states import TERMINAL_JOB_STATES
 
 Metric = TypeVar("Metric", bound=MetricWrapperBase)
 
-disable_created_metrics()  # one more series for each counter, which says when a process first counted
+disable_created_metrics()  # type: ignore[no-untyped-call]  # one more series for each counter, which says when a process first counted
 
 LANES = ("small", "bulk")
 OPEN_STATUSES = ("receiving", "queued", "running")

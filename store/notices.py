@@ -12,6 +12,7 @@ import redis.asyncio
 import structlog
 
 from core.queues import ENDED_CHANNEL
+from store import metrics, redis_faults
 
 log = structlog.get_logger()
 
@@ -24,7 +25,12 @@ CANCEL_AGAIN_SECONDS = 0.1
 
 def announce(client: redis.Redis, job_id: UUID, *, prefix: str = "") -> None:
     """Say that the job has ended. Call it after the commit; raises ``redis.RedisError`` when Redis is away."""
-    client.publish(prefix + ENDED_CHANNEL, str(job_id))
+    try:
+        client.publish(prefix + ENDED_CHANNEL, str(job_id))
+    except redis.RedisError as error:
+        metrics.NOTICES_FAILED.inc()
+        redis_faults.note(error)
+        raise
 
 
 class EndedJobs:
@@ -69,7 +75,9 @@ class EndedJobs:
                         if message is not None:
                             self._wake(message["data"])
             except AWAY as error:
-                log.warning("cannot hear of ended jobs; waiting clients poll", error=str(error))
+                metrics.LISTENER_DROPS.inc()
+                fault = redis_faults.note(error)
+                log.warning("cannot hear of ended jobs; waiting clients poll", fault=fault, error=str(error))
                 await asyncio.sleep(RECONNECT_SECONDS)
 
     def _wake(self, data: bytes | str) -> None:

@@ -52,7 +52,7 @@ def _after(connection: Connection, *_: Any) -> None:
 
 def _sum_of(method: str) -> float:
     pools = [engine.pool for engine in list(_engines)]
-    return sum(getattr(pool, method)() for pool in pools if isinstance(pool, QueuePool))
+    return float(sum(getattr(pool, method)() for pool in pools if isinstance(pool, QueuePool)))
 
 
 metrics.POOL_CONNECTIONS.labels("in_use").set_function(lambda: _sum_of("checkedout"))

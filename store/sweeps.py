@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from core.states import JobState
-from store import uploads
+from store import metrics, tally, uploads
 from store.endings import abort, end
 from store.workers import ALIVE_SECONDS
 
@@ -89,17 +89,24 @@ def needed(connection: Connection, *, hint_ttl_seconds: float, receiving_timeout
 
 def reopen_expired_leases(connection: Connection) -> int:
     """Chunks whose owner fell silent are pending again."""
-    return connection.execute(_REOPEN).rowcount
+    num_reopened = connection.execute(_REOPEN).rowcount
+    tally.add(connection, metrics.RECLAIMS.labels("lease_expired"), num_reopened)
+    return _swept(connection, "expired_leases", num_reopened)
 
 
 def forget_lost_hints(connection: Connection, *, hint_ttl_seconds: float) -> int:
     """Chunks whose hint led to no claim are waiting again."""
-    return connection.execute(_FORGET, {"hint_ttl_seconds": hint_ttl_seconds, "alive_seconds": ALIVE_SECONDS}).rowcount
+    num_lost = connection.execute(
+        _FORGET, {"hint_ttl_seconds": hint_ttl_seconds, "alive_seconds": ALIVE_SECONDS}
+    ).rowcount
+    return _swept(connection, "lost_hints", num_lost)
 
 
 def end_finished(connection: Connection) -> list[UUID]:
     """End the running jobs that have no open chunk."""
-    return [job_id for job_id in connection.execute(text(_FINISHED)).scalars().all() if end(connection, job_id)]
+    ended = [job_id for job_id in connection.execute(text(_FINISHED)).scalars().all() if end(connection, job_id)]
+    _swept(connection, "finished_jobs", len(ended))
+    return ended
 
 
 def expire_overdue(connection: Connection) -> list[UUID]:
@@ -108,6 +115,7 @@ def expire_overdue(connection: Connection) -> list[UUID]:
     for job_id in overdue:
         error = {"code": "expired", "detail": "the job did not end before expires_at"}
         abort(connection, job_id, JobState.EXPIRED, error=error)
+    _swept(connection, "overdue_jobs", len(overdue))
     return list(overdue)
 
 
@@ -120,4 +128,10 @@ def fail_silent_uploads(connection: Connection, *, receiving_timeout_seconds: fl
     for job_id in silent_ids:
         error = {"code": "upload_incomplete", "detail": f"no byte came for {receiving_timeout_seconds:.0f} s"}
         uploads.fail(connection, job_id, error)
+    _swept(connection, "silent_uploads", len(silent_ids))
     return silent_ids
+
+
+def _swept(connection: Connection, what: str, num_swept: int) -> int:
+    tally.add(connection, metrics.SWEPT.labels(what), num_swept)
+    return num_swept

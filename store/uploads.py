@@ -16,7 +16,7 @@ from core.chunks import NewChunk
 from core.errors import Refused
 from core.jobs import SMALL_JOB_ITEMS, Job, NewJob
 from core.states import JobState
-from store import idempotency, partitions, rows
+from store import idempotency, metrics, partitions, rows, tally
 from store.chunk_inserts import insert_chunks
 from store.database import Database
 from store.endings import abort
@@ -128,7 +128,9 @@ def finish(
         raise Refused("upload_ended", "the job ended while its body was arriving", status=409)
     if body_sha256 is not None:
         idempotency.settle(connection, job_id, body_sha256)
-    return rows.to_job(found)
+    job = rows.to_job(found)
+    tally.add(connection, metrics.JOBS_CREATED.labels(job.parameters.method))
+    return job
 
 
 def fail(connection: Connection, job_id: UUID, error: dict[str, Any]) -> Job | None:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
 from core.delivery_schedule import DisabledReason
+from store import metrics, tally
 from store.deliveries import AttemptOutcome
 
 MAX_ERROR_CHARACTERS = 1_000
@@ -127,7 +128,8 @@ def note_failure(connection: Connection, endpoint_id: UUID, outcome: AttemptOutc
 
 def disable(connection: Connection, endpoint_id: UUID, reason: DisabledReason) -> None:
     """Send nothing there any more, and give up what waits. What is being sent is its deliverer's to settle."""
-    connection.execute(_DISABLE, {"id": endpoint_id, "reason": reason})
+    disabled = connection.execute(_DISABLE, {"id": endpoint_id, "reason": reason})
+    tally.add(connection, metrics.DISABLED.labels(reason), disabled.rowcount)
     connection.execute(_GIVE_UP, {"id": endpoint_id})
 
 
