@@ -20,6 +20,7 @@ from api import (
     openapi,
     problems,
     process,
+    rate_limits,
     results,
     webhook_answers,
     webhook_events,
@@ -81,8 +82,8 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.watched_jobs = WatchedJobs()
     for part in (jobs, events, results, generative_scoring, models, webhooks):
-        app.include_router(part.routes, dependencies=[Depends(caller.known)])
-    app.include_router(workers.routes, dependencies=[Depends(caller.admin)])
+        app.include_router(part.routes, dependencies=[Depends(rate_limits.limited)])
+    app.include_router(workers.routes, dependencies=[Depends(rate_limits.limited), Depends(caller.admin)])
     app.include_router(health.routes)  # for whoever asks
     app.add_middleware(arriving.Arriving)
     problems.handle_all(app, dict.fromkeys(generative_scoring.PATHS, openai_errors.respond))

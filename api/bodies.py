@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
@@ -11,6 +12,7 @@ from core.errors import Refused
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
+SILENT_SECONDS = 60.0  # longer than a client on a bad line is silent, and no way to hold many connections for long
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,17 @@ async def read(request: Request, *, max_bytes: int) -> Body:
     if int(request.headers.get("content-length", 0)) > max_bytes:  # the server has checked that it is a number
         raise encodings.too_large(max_bytes)
     data = bytearray()
+    loop = asyncio.get_running_loop()
     try:
-        async for piece in request.stream():
-            if len(data) + len(piece) > max_bytes:
-                raise encodings.too_large(max_bytes)
-            data += piece
+        async with asyncio.timeout(SILENT_SECONDS) as limit:
+            async for piece in request.stream():
+                limit.reschedule(loop.time() + SILENT_SECONDS)
+                if len(data) + len(piece) > max_bytes:
+                    raise encodings.too_large(max_bytes)
+                data += piece
+    except TimeoutError:
+        request.state.breaks_off = True
+        raise Refused("body_silent", f"nothing of the body came for {SILENT_SECONDS:,.0f} s", status=408) from None
     except ClientDisconnect:
         raise Refused("body_incomplete", "the connection closed before the body had ended", status=400) from None
     return Body(bytes(data), encoding, max_bytes)

@@ -18,7 +18,9 @@ from redis.retry import Retry
 
 from api.admission import Admission
 from api.forecasts import Forecasts
+from api.held_keys import HeldKeys
 from api.keyring import Keyring
+from api.rate_limits import RateLimits
 from api.readers import Readers
 from core.settings import Settings
 from store import hints
@@ -46,6 +48,8 @@ class Process:
     admission: Admission
     forecasts: Forecasts
     keyring: Keyring
+    held_keys: HeldKeys
+    rate_limits: RateLimits
     uploads: asyncio.Semaphore
     threads: ThreadPoolExecutor
     waiting: set[asyncio.Event] = field(default_factory=set)
@@ -73,6 +77,9 @@ async def started(settings: Settings) -> AsyncIterator[Process]:
     uploads = asyncio.Semaphore(settings.max_uploads)
     threads = ThreadPoolExecutor(settings.max_uploads, thread_name_prefix="ingest")
     readers, admission = Readers(database), Admission(settings, database, announcer)
+    keyring, rate_limits = Keyring(settings, database), RateLimits(settings)
+    held_keys = HeldKeys(keyring)
+    watching = asyncio.create_task(held_keys.watch(), name="held keys")
     try:
         yield Process(
             settings,
@@ -84,12 +91,16 @@ async def started(settings: Settings) -> AsyncIterator[Process]:
             readers,
             admission,
             Forecasts(database),
-            Keyring(settings, database),
+            keyring,
+            held_keys,
+            rate_limits,
             uploads,
             threads,
         )
     finally:
+        watching.cancel()
         threads.shutdown(wait=True)
+        await rate_limits.close()
         await ended.stop()
         await client.aclose()
         announcer.close()

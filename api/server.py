@@ -1,4 +1,4 @@
-"""Serving the front end: one process, uvicorn on uvloop with httptools."""
+"""Serving the front end: one process, uvicorn on uvloop with httptools, and the limits of ``api.http_protocol``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
+from api.answer_headers import AnswerHeaders
 from api.app import create_app
+from api.http_protocol import LimitedHttp
 from core.settings import Settings
 
 STOP_SECONDS = 8  # for answers that are being written; waiting clients are answered at once
@@ -31,11 +33,11 @@ def server_for(settings: Settings) -> Server:
     """A server that is configured and does not run yet."""
     app = create_app(settings)
     config = uvicorn.Config(
-        app,
+        AnswerHeaders(app),
         host=settings.api_host,
         port=settings.api_port,
         loop="uvloop",
-        http="httptools",
+        http=LimitedHttp,
         ws="none",
         log_config=None,
         access_log=False,

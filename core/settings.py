@@ -103,6 +103,7 @@ class Settings(BaseSettings):
     answer_timeout_seconds: Seconds = Field(
         60, description="How long `/generative_scoring` waits for its scores before it cancels the job."
     )
+    requests_per_minute: Limit = Field(0, description="Requests that a client may make a minute; 0: no limit.")
 
     # what may be queued, by the front end's measure
     max_queued_tokens_per_client: Limit = Field(

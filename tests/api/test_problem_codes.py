@@ -22,7 +22,7 @@ def codes_of(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
             name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-            at = {"Refused": 0, "respond": 1, "_respond": 2}.get(name)
+            at = {"Refused": 0, "respond": 1, "_respond": 2, "_refuse": 1}.get(name)
             argument = node.args[at] if at is not None and len(node.args) > at else None
             if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
                 yield argument.value

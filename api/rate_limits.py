@@ -1,0 +1,140 @@
+"""How many requests a client may make a minute, counted in Redis by the ``limits`` library for all front ends together.
+
+While Redis is away everybody is let in, and the log says so once: a request that found it away waited for half a second
+at most, and none waits after that. Whether it is back is seen on the side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from http import HTTPStatus
+from typing import Annotated
+
+import redis
+import structlog
+from fastapi import Depends, Request
+from limits import RateLimitItemPerMinute
+from limits.aio.storage import RedisStorage
+from limits.aio.strategies import SlidingWindowCounterRateLimiter
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from api import caller
+from api.keyring import EVERYBODY, Caller
+from core.errors import Refused
+from core.request_rates import WINDOW_SECONDS, Standing, Windows
+from core.settings import Settings
+
+TIMEOUT_SECONDS = 0.5
+LOOK_AGAIN_SECONDS = 1.0
+POLICY = "requests"
+
+log = structlog.get_logger()
+
+
+class RateLimits:
+    """The counts of one front end, kept in Redis. ``is_away``: Redis is, and nobody is counted."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.maximum = settings.requests_per_minute
+        self.is_away = False
+        self._look_again_at = 0.0
+        self._looking: asyncio.Task[None] | None = None
+        if not self.maximum:
+            return
+        self._item = RateLimitItemPerMinute(self.maximum)
+        self._storage = RedisStorage(
+            "async+" + settings.redis_url,
+            implementation="redispy",
+            key_prefix=settings.redis_prefix + "requests",
+            socket_timeout=TIMEOUT_SECONDS,
+            socket_connect_timeout=TIMEOUT_SECONDS,
+            retry=Retry(NoBackoff(), retries=0),  # type: ignore[arg-type]  # it is handed on to redis-py
+        )
+        self._limiter = SlidingWindowCounterRateLimiter(self._storage)
+
+    async def count(self, whom: str) -> Standing | None:
+        """Count a request of theirs. None where there is no limit, and while Redis is away."""
+        if not self.maximum:
+            return None
+        if self.is_away:
+            self._look_on_the_side()
+            return None
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                is_taken = await self._limiter.hit(self._item, whom)
+                windows = await self._windows(whom)
+        except (redis.RedisError, OSError) as error:  # a timeout is an OSError
+            self._go_without(error)
+            return None
+        seconds = windows.seconds_of_window() if is_taken else windows.seconds_until_room(self.maximum)
+        return Standing(is_taken, self.maximum, windows.num_left(self.maximum) if is_taken else 0, seconds)
+
+    async def close(self) -> None:
+        """Let go of Redis."""
+        if self._looking is not None:
+            self._looking.cancel()
+        if self.maximum:
+            await self._storage.bridge.get_connection().aclose()  # type: ignore[attr-defined]  # redis-py's
+
+    async def _windows(self, whom: str) -> Windows:
+        before, before_seconds, now, now_seconds = await self._storage.get_sliding_window(
+            self._item.key_for(whom), WINDOW_SECONDS
+        )
+        # the library keeps the running window for twice its length, so that it can become the one before
+        return Windows(before, before_seconds, now, now_seconds - WINDOW_SECONDS)
+
+    def _go_without(self, error: Exception) -> None:
+        if not self.is_away:
+            log.warning("Redis is away: requests are not limited", reason=str(error) or type(error).__name__)
+        self.is_away = True
+        self._look_again_at = time.monotonic() + LOOK_AGAIN_SECONDS
+
+    def _look_on_the_side(self) -> None:
+        if time.monotonic() < self._look_again_at or (self._looking is not None and not self._looking.done()):
+            return
+        self._looking = asyncio.create_task(self._look(), name="is Redis back")
+
+    async def _look(self) -> None:
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await self._windows("nobody")
+        except (redis.RedisError, OSError) as error:
+            self._go_without(error)
+            return
+        self.is_away = False
+        log.info("Redis is back: requests are limited again")
+
+
+async def limited(request: Request, known: Annotated[Caller, Depends(caller.known)]) -> None:
+    """Count the request. Raises Refused (429) past the limit, before anything of the request is read."""
+    rates: RateLimits = request.app.state.process.rate_limits
+    whom = _address(request) if known is EVERYBODY else str(known.client_id)
+    standing = await rates.count(whom)
+    if rates.maximum:
+        request.state.answer_headers = headers(rates.maximum, standing)
+    if standing is not None and not standing.is_taken:
+        request.state.breaks_off = True  # nobody reads the body
+        detail = (
+            f"more than {standing.maximum:,} requests came from you within a minute: come again in {standing.seconds} s"
+            " (RANKMILL_REQUESTS_PER_MINUTE)"
+        )
+        raise Refused(
+            "too_many_requests",
+            detail,
+            status=HTTPStatus.TOO_MANY_REQUESTS,
+            retry_after_seconds=standing.seconds,
+        )
+
+
+def headers(maximum: int, standing: Standing | None) -> dict[str, str]:
+    """What an answer says of the limit (draft-ietf-httpapi-ratelimit-headers-11). While nobody counts: the limit alone."""
+    policy = {"RateLimit-Policy": f'"{POLICY}";q={maximum};w={WINDOW_SECONDS}'}
+    if standing is None:
+        return policy
+    return policy | {"RateLimit": f'"{POLICY}";r={standing.num_left};t={standing.seconds}'}
+
+
+def _address(request: Request) -> str:
+    return "address " + (request.client.host if request.client else "unknown")
