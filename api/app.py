@@ -12,11 +12,9 @@ from api import (
     arriving,
     caller,
     events,
-    generative_scoring,
     health,
     jobs,
     models,
-    openai_errors,
     openapi,
     problems,
     process,
@@ -28,8 +26,10 @@ from api import (
     workers,
 )
 from api.answers import EndedJobAnswer, JobAnswer, JobPage, ResultPage
+from api.dialects import documents, urls
+from api.dialects import routes as dialects
 from api.dry_runs import DryRunAnswer
-from api.generative_requests import GenerativeScoringRequest
+from api.pages import routes as pages
 from api.requests import JobRequest
 from api.watched_jobs import WatchedJobs
 from core.settings import Settings
@@ -48,9 +48,7 @@ DOCUMENTED = (
     workers.WorkerList,
     health.Health,
     problems.Problem,
-    GenerativeScoringRequest,
-    generative_scoring.GenerativeScoringAnswer,
-    openai_errors.OpenAIErrorAnswer,
+    *documents.KINDS,
     webhook_answers.EndpointAnswer,
     webhook_answers.EndpointPage,
     webhook_answers.DeliveryAnswer,
@@ -81,11 +79,12 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.watched_jobs = WatchedJobs()
-    for part in (jobs, events, results, generative_scoring, models, webhooks):
+    for part in (jobs, events, results, dialects, models, webhooks):
         app.include_router(part.routes, dependencies=[Depends(rate_limits.limited)])
     app.include_router(workers.routes, dependencies=[Depends(rate_limits.limited), Depends(caller.admin)])
     app.include_router(health.routes)  # for whoever asks
+    app.include_router(pages)  # for people, who sign in
     app.add_middleware(arriving.Arriving)
-    problems.handle_all(app, dict.fromkeys(generative_scoring.PATHS, openai_errors.respond))
+    problems.handle_all(app, urls.SHAPES)
     openapi.describe(app, DOCUMENTED, webhook_events.document())
     return app

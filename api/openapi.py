@@ -12,7 +12,6 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api import examples
 from api.bodies import JSON
 from api.problems import PROBLEM_JSON
 
@@ -48,8 +47,8 @@ def headers(*names: str) -> dict[str, Any]:
 
 def link(method: str, path: str, description: str, **parameters: str) -> dict[str, Any]:
     """Where an answer leads to: the operation, and where in the answer its parameters stand."""
-    path = path.replace("/", "~1").replace("{", "%7B").replace("}", "%7D")
-    return {"operationRef": f"#/paths/{path}/{method}", "description": description, "parameters": parameters}
+    pointer = path.replace("/", "~1")  # braces stay as they are: hardly a tool would decode them
+    return {"operationRef": f"#/paths/{pointer}/{method}", "description": description, "parameters": parameters}
 
 
 def problem(status: int, description: str, name: str = "Problem", media_type: str = PROBLEM_JSON) -> dict[str, Any]:
@@ -70,30 +69,6 @@ def problems(*, is_open: bool = False, **codes: str) -> dict[int | str, dict[str
 BAD_PARAMETER = "`out_of_range`, `wrong_type`, `invalid_value`, `unknown_parameter`: of the query string"
 BAD_CURSOR = "`invalid_cursor`"
 
-_SCORING_ERRORS = {
-    400: "A value: no items or labels, an id out of the vocabulary, a prompt that is too long, a body that is no JSON",
-    401: "This server asks for keys, and this is none of them",
-    404: "No such model is served",
-    413: "The body is too large",
-    415: "A content encoding that is not supported",
-    422: "A field that is missing, unknown, or of another type",
-    429: "More is queued of this client's than may be; `Retry-After`",
-    500: "An item could not be scored, or a fault of ours",
-    503: "Postgres is away, no model is served yet, too much is queued, a part is full, or this server stops",
-    504: "Not scored in time: the job is cancelled",
-}
-GENERATIVE_SCORING: dict[str, Any] = {
-    "responses": {
-        200: answer("The scores.", "GenerativeScoringAnswer"),
-        **{status: problem(status, f"{text}.", "OpenAIErrorAnswer", JSON) for status, text in _SCORING_ERRORS.items()},
-    },
-    "openapi_extra": {
-        "requestBody": {
-            "required": True,
-            "content": {JSON: {**schema("GenerativeScoringRequest"), "examples": examples.GENERATIVE_SCORING}},
-        },
-    },
-}
 LIST_MODELS: dict[str, Any] = {"responses": {200: answer("The models.", "ModelList"), **problems()}}
 LIST_WORKERS: dict[str, Any] = {
     "responses": {200: answer("The workers.", "WorkerList"), **problems(_403="`admin_required`")}

@@ -88,7 +88,10 @@ def printable(text: str) -> str:
 
 
 def handle_all(app: FastAPI, shapes: Mapping[str, Shape]) -> None:
-    """Answer every error of the app with a problem, or, on the paths in ``shapes``, in the shape of their own."""
+    """Answer every error of the app with a problem, or, on the paths in ``shapes``, in the shape of their own.
+
+    ``error_shape`` in a request's state, where it has one, is taken instead: that of the dialect of its body.
+    """
     app.state.error_shapes = shapes
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(NotReady, _not_ready)
@@ -98,7 +101,8 @@ def handle_all(app: FastAPI, shapes: Mapping[str, Shape]) -> None:
 
 
 def _respond(request: Request, status: int, code: str, detail: str, **details: Any) -> Response:
-    shape: Shape = request.app.state.error_shapes.get(request.url.path, respond)
+    of_path: Shape = request.app.state.error_shapes.get(request.url.path, respond)
+    shape: Shape = getattr(request.state, "error_shape", of_path)
     return shape(status, code, detail, **details)
 
 

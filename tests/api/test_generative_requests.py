@@ -11,7 +11,7 @@ from cards import QWEN3_CARD
 from msgspec.structs import replace as changed
 from tokenizers import models, pre_tokenizers, processors
 
-from api.generative_requests import GenerativeScoringRequest, to_job
+from api.dialects.generative_scoring import GenerativeScoringRequest, to_ask
 from api.readers import Reader
 from core.errors import Refused
 from store.prompting import Values
@@ -35,7 +35,7 @@ def prompt(reader):
     """The ids of the one item's prompt, as a worker makes them."""
 
     def prompt(**fields):
-        submission = to_job(changed(REQUEST, **fields), reader, UUID(int=1), LIMITS)
+        submission = to_ask(changed(REQUEST, **fields), reader).submission(UUID(int=1), LIMITS)
         parameters = submission.job.parameters
         assert submission.job.template_version == parameters.template.version
         (item,) = submission.chunks[0].payload.contents

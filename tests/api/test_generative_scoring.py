@@ -15,7 +15,7 @@ import pytest
 from france import CITIES, FRANCE, NO, PRE_TOKENISED, YES
 from in_process_worker import logprob
 
-from api.generative_requests import GenerativeScoringRequest
+from api.dialects.generative_scoring import GenerativeScoringRequest
 
 
 @pytest.fixture(autouse=True)

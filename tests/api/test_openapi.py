@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
+from uuid import uuid4
+
 import pytest
 from api_schemas import references, resolve, violations
 
 from api import examples
+from api.dialects import documents
 from store import workers
+from store.endings import event_body
 from store.workers import WorkerInfo
+from worker.signature import signed_headers
 
 METHODS = {"get", "post", "put", "patch", "delete"}
 
@@ -52,6 +59,40 @@ def test_every_reference_leads_to_a_schema(document):
         assert resolve(reference, document)
 
 
+def test_every_link_leads_to_an_operation_and_names_its_parameters(document):
+    answers = [answer for _, operation in operations(document) for answer in operation["responses"].values()]
+    links = [link for answer in answers for link in answer.get("links", {}).values()]
+    assert len(links) > 30
+    for link in links:
+        *_, path, method = link["operationRef"].split("/")
+        operation = document["paths"][path.replace("~1", "/")][method]
+        needed = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
+        assert set(link["parameters"]) == needed
+
+
+def test_every_event_of_a_webhook_is_described_as_it_is_sent(document):
+    now = datetime.now(UTC)
+    counts = {f"num_{name}": 1 for name in ("items", "succeeded", "failed", "cancelled")}
+    usage = {"prompt_tokens": 2, "cached_tokens": 1}
+    for state in ("completed", "failed", "cancelled", "expired"):
+        job = {"id": uuid4(), "state": state, "finished_at": now, "metadata": {"a": "b"}, **counts, **usage}
+        webhook = document["webhooks"][f"job.{state}"]["post"]
+        schema = webhook["requestBody"]["content"]["application/json"]["schema"]
+        event = json.loads(event_body(job))
+        assert event["type"] == f"job.{state}"
+        assert not list(violations(event, schema, document))
+        headers = {each["name"] for each in webhook["parameters"]}
+        assert headers == set(signed_headers("msg", 1, b"{}", ["whsec_AAAA"]))
+    assert resolve("#/webhooks/webhook.test/post", document)["security"] == []
+
+
+def test_a_method_that_a_path_does_not_take_is_answered_with_those_it_takes(api):
+    for path, methods in (("/v1/jobs", "GET, POST"), ("/v1/jobs/x", "DELETE, GET"), ("/livez", "GET")):
+        answer = api.request("OPTIONS", path)
+        assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
+        assert answer.headers["allow"] == methods
+
+
 def test_every_route_is_documented_with_its_problems(document):
     names = {name for name, _ in operations(document)}
     assert names == {
@@ -63,8 +104,7 @@ def test_every_route_is_documented_with_its_problems(document):
         "POST /v1/jobs/{job_id}/retry",
         "GET /v1/jobs/{job_id}/results",
         "GET /v1/jobs/{job_id}/events",
-        "POST /generative_scoring",
-        "POST /generative_score",
+        *(f"POST {path}" for path in documents.ROUTES),
         "GET /v1/models",
         "GET /v1/workers",
         "GET /v1/webhook_endpoints",
@@ -83,7 +123,7 @@ def test_every_route_is_documented_with_its_problems(document):
         assert operation["summary"], name
         if name == "GET /livez":
             continue
-        kind = "application/json" if "generative" in name else "application/problem+json"
+        kind = "application/json" if name.removeprefix("POST ") in documents.ROUTES else "application/problem+json"
         problems = {
             status
             for status, answer in operation["responses"].items()
@@ -120,13 +160,19 @@ def test_the_example_of_a_dry_run_is_answered_by_the_document(api, document, doc
     assert documented(api.post("/v1/jobs", json=example), "/v1/jobs")["object"] == "dry_run"
 
 
-@pytest.mark.parametrize("name", examples.GENERATIVE_SCORING)
-def test_an_example_of_generative_scoring_is_answered_by_the_document(name, api, document, documented, scorer):
-    content = document["paths"]["/generative_scoring"]["post"]["requestBody"]["content"]["application/json"]
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (path, name)
+        for path, (_, operation) in documents.ROUTES.items()
+        for name in operation["openapi_extra"]["requestBody"]["content"]["application/json"]["examples"]
+    ],
+)
+def test_an_example_in_a_dialect_is_answered_by_the_document(path, name, api, document, documented, scorer):
+    content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
     example = content["examples"][name]["value"]
     assert not list(violations(example, content["schema"], document))
-    answer = documented(api.post("/generative_scoring", json=example), "/generative_scoring")
-    assert len(answer["data"]) == len(example["items"])
+    assert documented(api.post(path, json=example), path)
 
 
 def test_what_every_route_answers_is_what_the_document_says(api, submit, score, scorer, ledger, documented):

@@ -1,23 +1,21 @@
-"""What a client may send to ``/generative_scoring``, and the job that it is.
+"""vLLM's ``/generative_scoring``: a query, items, and the tokens whose probability after each of them is asked for.
 
-Source of names, defaults and messages: vLLM, pull request 34539, ``entrypoints/openai/generative_scoring``.
+Nothing is generated, so completion tokens are 0. Source of names, defaults and messages: vLLM, pull request 34539,
+``entrypoints/openai/generative_scoring``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any
-from uuid import UUID
+from typing import Annotated, Any, Literal
 
-import numpy as np
 from msgspec import Meta, Struct
 
-from api import faults, texts
-from api.lengths import LengthRules
-from api.questions import Question
+from api import faults, openai_errors, texts
+from api.dialects.asks import Ask, Choose, Dialect, Scored, score_of
 from api.readers import Reader
 from api.requests import JobRequest, Text, TokenIds
-from api.submissions import Limits, Submission, to_submission
 from core.errors import Refused
 from core.templates import NONE, NONE_ITEM_FIRST, Template
 
@@ -26,9 +24,16 @@ class GenerativeScoringRequest(Struct, forbid_unknown_fields=True, frozen=True, 
     """A query, some items, and the tokens whose probability after each of them is asked for."""
 
     query: Annotated[Text | TokenIds, Meta(description="What every item is joined with.")]
-    items: Annotated[list[Text | TokenIds], Meta(description="At least one; either all texts or all token ids.")]
+    items: Annotated[
+        list[Text | TokenIds],
+        Meta(description="At least one; either all texts or all token ids.", extra_json_schema={"minItems": 1}),
+    ]
     label_token_ids: Annotated[
-        TokenIds, Meta(description="1 to 128 different token ids; the score is the first one's probability.")
+        TokenIds,
+        Meta(
+            description="1 to 128 different token ids; the score is the first one's probability.",
+            extra_json_schema={"minItems": 1, "maxItems": 128},
+        ),
     ]
     model: Annotated[str | None, Meta(description="A served model's name; default: the only one.")] = None
     apply_softmax: Annotated[
@@ -43,35 +48,68 @@ class GenerativeScoringRequest(Struct, forbid_unknown_fields=True, frozen=True, 
     user: Annotated[str | None, Meta(description="Taken and ignored.")] = None
 
 
-def read(value: Any) -> GenerativeScoringRequest:
-    """The request in a parsed body. Raises Refused (422) for a field that is missing, unknown or of another type."""
+class ScoreAnswer(Struct, frozen=True):
+    """One item's score: the probability of the first label."""
+
+    index: int
+    object: Literal["score"]
+    score: float
+
+
+class GenerativeUsage(Struct, frozen=True):
+    """Tokens of all prompts. Nothing is generated: ``completion_tokens`` is 0."""
+
+    prompt_tokens: int
+    total_tokens: int
+    completion_tokens: int = 0
+    prompt_tokens_details: None = None
+
+
+class GenerativeScoringAnswer(Struct, frozen=True):
+    """The scores, in the order of the items. The id ends with that of the job, which stays in the ledger."""
+
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    data: list[ScoreAnswer]
+    usage: GenerativeUsage
+
+
+def read(value: Any, choose: Choose) -> Ask:
+    """What a parsed body asks for. Nothing is cut: a prompt that is too long is refused."""
     request = faults.to_request(value, GenerativeScoringRequest)
     if len({type(item) for item in request.items}) > 1:
         raise Refused("mixed_input", "items must be either all texts or all token ids", field="items")
-    return request
+    return to_ask(request, choose(request.model))
 
 
-def to_job(request: GenerativeScoringRequest, reader: Reader, client_id: UUID, limits: Limits) -> Submission:
-    """The job to store. Raises Refused for a value that is wrong, and for a prompt that is too long: nothing is cut."""
+def to_ask(request: GenerativeScoringRequest, reader: Reader) -> Ask:
+    """The job to ask that model for."""
     _check(request, reader.card.vocab_size)
-    template = _template(request)
-    query, items = _of_one_kind(request, reader)
-    submission = to_submission(
-        JobRequest(
-            items=list(items),
-            query=query,
-            label_token_ids=request.label_token_ids,
-            apply_softmax=request.apply_softmax,
-            truncation="error",
-        ),
-        reader=reader,
-        client_id=client_id,
-        limits=limits,
-        template=template,
-        min_labels=1,
+    query, items = of_one_kind(
+        request.query, request.items, reader, begins=request.add_special_tokens and not request.item_first
     )
-    _check_lengths(submission, LengthRules(reader, Question(template, "")))
-    return submission
+    job = JobRequest(
+        items=list(items),
+        query=query,
+        label_token_ids=request.label_token_ids,
+        apply_softmax=request.apply_softmax,
+        truncation="error",
+    )
+    return Ask(reader, job, answer, template=_template(request), min_labels=1)
+
+
+def answer(scored: Scored, _cuts: Mapping[int, int]) -> GenerativeScoringAnswer:
+    """The scores as vLLM has them."""
+    return GenerativeScoringAnswer(
+        f"generative-scoring-{scored.id.hex}",
+        "list",
+        scored.created,
+        scored.model,
+        [ScoreAnswer(item.index, "score", score_of(item)) for item in scored.items],
+        GenerativeUsage(scored.prompt_tokens, scored.prompt_tokens),
+    )
 
 
 def _check(request: GenerativeScoringRequest, vocab_size: int) -> None:
@@ -103,11 +141,14 @@ def _template(request: GenerativeScoringRequest) -> Template:
     return template if request.add_special_tokens else replace(template, is_chat=True)
 
 
-def _of_one_kind(request: GenerativeScoringRequest, reader: Reader) -> tuple[Text | TokenIds, list[Text | TokenIds]]:
-    """Query and items, both texts or both token ids: where one is ids, the other is tokenised by itself."""
-    query, items = request.query, request.items
+def of_one_kind(
+    query: Text | TokenIds, items: list[Text | TokenIds], reader: Reader, *, begins: bool
+) -> tuple[Text | TokenIds, list[Text | TokenIds]]:
+    """Query and items, both texts or both token ids: where one is ids, the other is tokenised by itself.
+
+    ``begins``: a query of text gets the tokenizer's own first token.
+    """
     if isinstance(query, str) and not isinstance(items[0], str):
-        begins = request.add_special_tokens and not request.item_first
         (ids,) = _encode([query], ["query"], reader)
         return [*reader.tokenizer.bos, *ids] if begins else ids, items
     if not isinstance(query, str) and isinstance(items[0], str):
@@ -122,18 +163,4 @@ def _encode(many: list[str], fields: list[str], reader: Reader) -> list[TokenIds
     return [ids.tolist() for ids in reader.tokenizer.encode_texts(many)]
 
 
-def _check_lengths(submission: Submission, lengths: LengthRules) -> None:
-    query = submission.job.parameters.query
-    content = np.array(query, "<i4").tobytes() if isinstance(query, list) else query
-    for chunk in submission.chunks:
-        for index, item in enumerate(chunk.payload.contents, chunk.first_index):
-            if not lengths.may_exceed(content, item):
-                continue
-            num_tokens = lengths.num_tokens(content, item)
-            if num_tokens > lengths.max_tokens:
-                raise Refused(
-                    "query_too_long",
-                    f"the prompt of items[{index}] has {num_tokens:,} tokens; the model takes {lengths.max_tokens:,},"
-                    " and nothing is cut here",
-                    field=f"items[{index}]",
-                )
+DIALECT = Dialect("vllm-generative-scoring", read, openai_errors.respond)

@@ -1,0 +1,1 @@
+"""Other systems' ways to ask for scores: a file a dialect, over one ledger and one engine. docs/dialects.md compares them."""
