@@ -131,7 +131,7 @@ DELETE_JOB: dict[str, Any] = {
         **problems(_404=_NO_JOB, _409="`job_not_ended`: cancel it first"),
     },
 }
-_EVENT = {  # OpenAPI 3.2's word for one event of a stream, which tools for 3.1 know too
+_EVENT = {  # under OpenAPI 3.2's word for one item of a stream, which tools for 3.1 know too
     "type": "object",
     "properties": {
         "id": {"type": "string", "description": "For `Last-Event-ID`."},
@@ -148,14 +148,14 @@ EVENTS: dict[str, Any] = {
     "responses": {
         200: {
             "description": "Events `job`: the job as JSON whenever it has changed, the last one when it has ended.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}, "itemSchema": _EVENT}},
+            "content": {"text/event-stream": {"itemSchema": _EVENT}},
         },
         204: {"description": "It has ended, and `Last-Event-ID` says that the client knows."},
         **problems(_404=_NO_JOB),
     }
 }
 _RESULTS = answer("A page; all results in the other types: one a line of JSON or CSV, or as a table.", "ResultPage")
-_RESULTS["content"][NDJSON] = schema("ItemResult")
+_RESULTS["content"][NDJSON] = {"schema": {"type": "string"}, "itemSchema": schema("ItemResult")["schema"]}
 _RESULTS["content"] |= {
     media_type: {"schema": {"type": "string"}} for media_type in accepted.MEDIA_TYPES.values() if media_type != NDJSON
 }

@@ -9,7 +9,7 @@ TYPES = {
     "boolean": bool,
     "null": type(None),
 }
-ANNOTATIONS = {"title", "description", "default", "format", "examples", "$ref", "contentEncoding"}
+ANNOTATIONS = {"title", "description", "default", "format", "examples", "$ref", "contentEncoding", "pattern"}
 KEYWORDS = ANNOTATIONS | {
     "type", "enum", "const", "anyOf", "properties", "required", "items", "additionalProperties", "propertyNames",
     "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties",
