@@ -135,6 +135,10 @@ class Settings(BaseSettings):
     data_dir: Path = Field(Path(".rankmill"), description="Where `rankmill up` keeps Postgres' and Valkey's files.")
 
     # everything
+    metrics_port: Port = Field(
+        0, description="Port for the metrics of a scheduler, worker or deliverer; 0: they are not served."
+    )
+    metrics_host: str = Field("127.0.0.1", description="Address that the metrics are served on.")
     log_format: Literal["auto", "json", "console"] = Field("auto", description="`auto`: console on a terminal.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     otlp_endpoint: str = Field("", description="Where spans are sent, as http://host:4318; empty: nowhere.")

@@ -34,6 +34,7 @@ from store.clients import DEFAULT_CLIENT_ID
 from store.database import Database
 
 PROCESSES = ("api", "scheduler", "worker", "deliverer")
+WITH_METRICS = ("scheduler", "worker", "deliverer")  # on ports of their own, in this order
 STOP_ORDER = (("api",), ("scheduler", "worker", "deliverer"), ("valkey",), ("postgres",))
 STOP_MARGIN_SECONDS = 5.0
 READY_POLL_SECONDS = 0.25
@@ -169,7 +170,13 @@ class Stack:
 
     def _child(self, name: str, environment: dict[str, str]) -> OurProcess:
         patience = self._settings.stop_seconds + STOP_MARGIN_SECONDS
+        environment = {**environment, "RANKMILL_METRICS_PORT": str(self._metrics_port(name))}
         return OurProcess(name, self._folder.log_file(name), environment, stop_seconds=patience)
+
+    def _metrics_port(self, name: str) -> int:
+        """Each its own: they share a machine."""
+        first = self._settings.metrics_port
+        return first + WITH_METRICS.index(name) if first and name in WITH_METRICS else 0
 
     def _is_ready(self, client: Client) -> bool:
         """Whether the front end answers and our own worker is ready: one that a killed run left behind is not."""

@@ -49,6 +49,12 @@ class Hinting:
         self._publish(queues)
         return waits
 
+    def window(self, connection: Connection) -> dict[str, float]:
+        """The places for bulk chunks at all workers: those that are taken, and those that are free."""
+        found = windows.windows(connection)
+        free = sum(sum(of_model.values()) for of_model in self._free_slots(found).values())
+        return {"taken": sum(window.num_taken for window in found), "free": free}
+
     def _fill_windows(
         self, connection: Connection, model: str, free: dict[str, int], queues: dict[str, list[ChunkKey]]
     ) -> bool:

@@ -12,7 +12,9 @@ import structlog
 from core.errors import NotReady
 from core.settings import Settings
 from scheduler.hinting import Hinting
+from scheduler.standing import Standing
 from scheduler.sweeping import Sweeping
+from store import metrics, metrics_server
 from store.database import Database
 from store.hints import celery_app
 from store.leader import Leader, try_to_lead
@@ -27,6 +29,8 @@ def run(settings: Settings) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    standing = Standing()
+    metrics_server.start(settings, *metrics.SCHEDULER, standing)
     database = Database(settings.database_url, pool_size=1, name="rankmill scheduler")
     app = celery_app(settings.redis_url, settings.redis_prefix)
     client = redis.Redis.from_url(settings.redis_url, socket_timeout=2, socket_connect_timeout=2)
@@ -49,7 +53,8 @@ def run(settings: Settings) -> None:
             with try_to_lead(database) as leader:
                 if leader is not None:
                     log.info("leading")
-                    lead(leader, hinting, sweeping, settings, stop)
+                    with standing.leading():
+                        lead(leader, hinting, sweeping, standing=standing, settings=settings, stop=stop)
                     return
             stop.wait(settings.idle_poll_seconds)
         except NotReady as error:
@@ -57,13 +62,22 @@ def run(settings: Settings) -> None:
             stop.wait(RETRY_SECONDS)
 
 
-def lead(leader: Leader, hinting: Hinting, sweeping: Sweeping, settings: Settings, stop: threading.Event) -> None:
+def lead(
+    leader: Leader,
+    hinting: Hinting,
+    sweeping: Sweeping,
+    *,
+    standing: Standing,
+    settings: Settings,
+    stop: threading.Event,
+) -> None:
     """Decide and sweep until told to stop. Raises NotReady when leadership is lost."""
     next_sweep = 0.0
     while not stop.is_set():
         waits = hinting.fill(leader)
         if time.monotonic() >= next_sweep:
             sweeping.sweep(leader)
+            standing.look(leader, hinting.window)
             next_sweep = time.monotonic() + settings.sweep_seconds
         until_sweep = max(0.0, next_sweep - time.monotonic())
         poll = settings.busy_poll_seconds if waits else settings.idle_poll_seconds

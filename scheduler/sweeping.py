@@ -10,7 +10,7 @@ import redis
 import structlog
 from celery import Celery
 
-from store import deliveries, hints, idempotency, notices, partitions, sweeps, webhook_endpoints, workers
+from store import deliveries, hints, idempotency, metrics, notices, partitions, sweeps, webhook_endpoints, workers
 from store.leader import Leader
 
 log = structlog.get_logger()
@@ -42,6 +42,11 @@ class Sweeping:
 
     def sweep(self, leader: Leader) -> None:
         """What must be put right within seconds, and now and then what may take its time."""
+        metrics.SWEEPS.inc()
+        with metrics.SWEEP_SECONDS.time():
+            self._sweep(leader)
+
+    def _sweep(self, leader: Leader) -> None:
         with leader.begin() as connection:
             needed = sweeps.needed(
                 connection,

@@ -12,11 +12,11 @@ from sqlalchemy import Connection, text
 
 from core.admission import Backlog, Load, OwnLimits
 
-_LOADS = text("""
+_SHARES = """
     WITH leased AS MATERIALIZED (
          SELECT job_id, chunk_no, num_items FROM chunks WHERE state = 'leased'),
          shares AS (
-         SELECT j.model, j.client_id, j.num_tokens_estimate, j.num_bytes,
+         SELECT j.model, j.client_id, j.is_small, j.num_tokens_estimate, j.num_bytes,
                 CASE WHEN j.state <> 'running' OR j.is_small THEN 1
                      ELSE (j.num_items - COALESCE(next.first_index, j.num_items)
                            + (SELECT COALESCE(sum(num_items), 0) FROM leased
@@ -28,10 +28,21 @@ _LOADS = text("""
                  WHERE j.state = 'running' AND NOT j.is_small AND c.job_id = j.id AND c.state = 'pending'
                  ORDER BY c.chunk_no LIMIT 1) next ON true
           WHERE j.state IN ('receiving', 'queued', 'running'))
+"""
+
+_LOADS = text(f"""
+    {_SHARES}
     SELECT model, client_id, sum(num_tokens_estimate * share)::bigint AS num_tokens,
            sum(num_bytes * share)::bigint AS num_bytes
       FROM shares GROUP BY model, client_id
-""")
+""")  # noqa: S608 - its parts are constants of ours
+
+_LANES = text(f"""
+    {_SHARES}
+    SELECT COALESCE(sum(num_tokens_estimate * share) FILTER (WHERE is_small), 0)::float8 AS small,
+           COALESCE(sum(num_tokens_estimate * share) FILTER (WHERE NOT is_small), 0)::float8 AS bulk
+      FROM shares
+""")  # noqa: S608
 
 _OWN_LIMITS = text("""
     SELECT c.id, c.max_queued_tokens, c.max_open_jobs, COALESCE(o.num_open_jobs, 0) AS num_open_jobs
@@ -46,6 +57,12 @@ def backlog(connection: Connection) -> Backlog:
     """What is queued now: open chunks of open jobs, those that still arrive among them."""
     rows = connection.execute(_LOADS)
     return Backlog({(row.model, row.client_id): Load(row.num_tokens, row.num_bytes) for row in rows})
+
+
+def tokens_by_lane(connection: Connection) -> tuple[float, float]:
+    """The tokens that are queued in small jobs, and in all others."""
+    row = connection.execute(_LANES).one()
+    return row.small, row.bulk
 
 
 def own_limits(connection: Connection) -> dict[UUID, OwnLimits]:

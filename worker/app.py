@@ -21,9 +21,10 @@ from core.errors import NotReady
 from core.queues import SCORE_CHUNK, bulk_queue, small_queue
 from core.results import Evidence
 from core.settings import Settings
-from store import model_cards, notices, rates, workers
+from store import metrics, metrics_server, model_cards, notices, rates, schema_version, workers
 from store.database import Database
 from store.hints import celery_app
+from worker import engine_metrics
 from worker.batcher import Batcher
 from worker.consumer import Consumer
 from worker.engine.options import EngineOptions
@@ -52,6 +53,7 @@ def run(settings: Settings) -> None:
     """Serve one model until the process is told to stop. Exits with status 3 where the model can't be served."""
     stop = WarmStop(settings.stop_seconds)
     stop.install()
+    metrics_server.start(settings, *metrics.WORKER)
     process = WorkerProcess(settings, stop)
     try:
         served = process.boot()
@@ -88,6 +90,8 @@ class WorkerProcess:
             options,
             start_timeout_seconds=settings.engine_start_timeout_seconds,
             hang_seconds=settings.engine_hang_seconds,
+            on_death=engine_metrics.count_death,
+            on_busy=engine_metrics.count_busy,
         )
         self._batcher: Batcher | None = None  # made once the engine is ready
         self._ledger = Ledger(
@@ -111,6 +115,8 @@ class WorkerProcess:
             progress=lambda: self._engine.progress,
             details=self._details,
         )
+        metrics.LEASES.set_function(lambda: len(self._ledger.leases.held()))
+        metrics.ENGINE_READY.set_function(lambda: self._engine.is_ready)
         self._fault: Unable | None = None
 
     def boot(self) -> Served | None:
@@ -130,7 +136,9 @@ class WorkerProcess:
 
     def serve(self, served: Served) -> None:
         """Take chunks until the process is told to stop, or can score nothing any more: then raises Unable."""
-        batcher = self._batcher = Batcher(self._engine)
+        batcher = self._batcher = Batcher(
+            self._engine, on_batch=engine_metrics.count_batch, on_halved=engine_metrics.count_halving
+        )
         consumer = self._consumer(served, batcher)
         self._stop.on_request(consumer.end)
         self._stop.on_request(lambda: self._heartbeat.say("stopping"))
@@ -189,6 +197,7 @@ class WorkerProcess:
 
     def _register(self) -> None:
         with self._database.begin("worker.register") as connection:
+            schema_version.require(connection)
             workers.register(connection, self._info)
 
     def _wait_for_engine(self) -> EngineInfo | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Protocol
@@ -20,7 +21,8 @@ import structlog
 from core import spans
 from core.errors import Broken, NotReady, RankmillError
 from core.results import ItemError
-from worker import batch_traces, batches
+from worker import batch_traces
+from worker.batch_counts import BatchCounts, BatcherStats
 from worker.engine.protocol import (
     NO_LABEL,
     Batch,
@@ -62,24 +64,18 @@ class Outcomes:
     errors: list[ItemError | None]
 
 
-@dataclass(frozen=True, slots=True)
-class BatcherStats:
-    """What ran since the start. ``num_padding_tokens`` were computed for nothing, ``num_cached_tokens`` not at all."""
-
-    num_batches: int = 0
-    num_items: int = 0
-    num_tokens: int = 0
-    num_padding_tokens: int = 0
-    num_cached_tokens: int = 0
-    num_engine_deaths: int = 0
-    num_out_of_memory: int = 0
-
-
 class Batcher:
-    """Thread safe. The engine must have been ready once."""
+    """Thread safe. The engine must have been ready once. ``on_batch`` and ``on_halved`` hear of what happens to batches."""
 
-    def __init__(self, engine: LivingEngine) -> None:
+    def __init__(
+        self,
+        engine: LivingEngine,
+        *,
+        on_batch: Callable[[BatchCounts], None] = lambda _counts: None,
+        on_halved: Callable[[ItemError], None] = lambda _blame: None,
+    ) -> None:
         self._engine = engine
+        self._on_batch, self._on_halved = on_batch, on_halved
         self._numbers = count()
         self._changed = threading.Condition()  # guards everything below
         self._pool = Pool()
@@ -178,6 +174,7 @@ class Batcher:
             self._halve(piece, blame=ItemError.HANGS_ENGINE if is_hung else ItemError.CRASHES_ENGINE)
 
     def _halve(self, piece: Piece, *, blame: ItemError) -> None:
+        self._on_halved(blame)
         if len(piece) > 1:
             log.info("batch halved", items=len(piece), suspected=str(blame))
             self._put_first(piece.halves())
@@ -207,18 +204,15 @@ class Batcher:
             self._changed.notify_all()
 
     def _count_batch(self, batch: Batch, scores: Scores) -> None:
-        num_tokens = len(batch.token_ids_T)
-        num_cached = int(scores.cached_tokens_B.sum())
-        layout = self._engine.info.layout
-        # how an engine fills up deterministic passes is its own affair
-        cost = num_tokens if batch.is_deterministic else batches.cost(layout, batch.lengths_B, batch.shared_B)
+        counts = BatchCounts.of(batch, scores, self._engine.info)
         self._count(
             num_batches=1,
-            num_items=len(batch.lengths_B),
-            num_tokens=num_tokens,
-            num_padding_tokens=max(0, cost - num_tokens),
-            num_cached_tokens=num_cached,
+            num_items=counts.num_items,
+            num_tokens=counts.num_tokens,
+            num_padding_tokens=counts.num_padding_tokens,
+            num_cached_tokens=counts.num_cached_tokens,
         )
+        self._on_batch(counts)
 
     def _count(self, **increments: int) -> None:
         with self._changed:

@@ -14,11 +14,12 @@ import structlog
 from celery import Celery, signals
 from celery.apps.worker import Worker
 from celery.worker import state as celery_state
+from celery.worker.consumer import Consumer as CeleryConsumer
 from kombu.entity import Queue
 from kombu.transport import redis as redis_transport
 from kombu.transport import virtual
 
-from store import failpoints
+from store import failpoints, metrics, redis_faults
 
 log = structlog.get_logger()
 
@@ -31,6 +32,7 @@ class Consumer:
         logging.getLogger("celery").setLevel(logging.WARNING)  # two lines a chunk otherwise; ours say what matters
         app.conf.task_queues = [Queue(queue, routing_key=queue) for queue in queues]
         redis_transport.Channel.QoS = _Window
+        app.conf.worker_consumer = _Reading
         app.conf.worker_enable_remote_control = False  # its reply queues would pile up; nobody asks over Redis
         self._app = app
         self._worker = _ThreadsWorker(
@@ -84,6 +86,25 @@ class _Window(redis_transport.QoS):
         except Exception:
             virtual.QoS.ack(self, delivery_tag)
             raise
+
+
+class _Reading(CeleryConsumer):  # type: ignore[misc]  # Celery has no types
+    """Celery's reader of hints, which tries for ever: each time that it loses Redis, or does not find it, is counted."""
+
+    def on_connection_error_before_connected(self, exc: Exception) -> None:
+        """Redis is still away."""
+        _note_lost(exc)
+        super().on_connection_error_before_connected(exc)
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Redis is away from now on."""
+        _note_lost(exc)
+        super().on_connection_error_after_connected(exc)
+
+
+def _note_lost(error: Exception) -> None:
+    metrics.REDIS_RECONNECTS.inc()
+    log.warning("cannot read hints; trying again", fault=redis_faults.note(error), error=str(error))
 
 
 class _ThreadsWorker(Worker):  # type: ignore[misc]  # Celery has no types

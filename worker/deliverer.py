@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event
 from uuid import UUID
@@ -16,9 +17,10 @@ from sqlalchemy import Connection
 
 from core.callback_rules import CallbackRules
 from core.delivery_schedule import DisabledReason, disabled_reason, is_delivered, retry_in_seconds
+from core.errors import NotReady
 from core.queues import DELIVER, DELIVER_QUEUE
 from core.settings import Settings
-from store import deliveries, failpoints, webhook_endpoints, webhook_secrets
+from store import deliveries, failpoints, metrics, metrics_server, schema_version, webhook_endpoints, webhook_secrets
 from store.database import Database
 from store.deliveries import AttemptOutcome, Delivery
 from store.hints import celery_app
@@ -94,10 +96,16 @@ def _wait_seconds(delivery: Delivery, outcome: AttemptOutcome) -> float | None:
     )
 
 
+def _find_schema(database: Database) -> None:
+    with database.begin() as connection:
+        schema_version.require(connection)
+
+
 def run(settings: Settings) -> None:
     """Deliver webhooks until the process is told to stop."""
     stop = WarmStop(settings.stop_seconds)
     stop.install()
+    metrics_server.start(settings, *metrics.DELIVERER)
     database = Database(settings.database_url, pool_size=settings.database_pool_size, name="rankmill-deliverer")
     owner = new_owner()
     deliverer = Deliverer(
@@ -116,6 +124,8 @@ def run(settings: Settings) -> None:
 
     consumer = Consumer(app, [DELIVER_QUEUE], name=f"deliverer@{owner}", num_threads=settings.deliverer_threads)
     stop.on_request(consumer.end)
+    with suppress(NotReady):  # told to stop first
+        keep_trying(lambda: _find_schema(database), what="find the schema", stopping=stop.requested)
     if not stop.requested.is_set():
         log.info("deliverer ready", owner=owner, threads=settings.deliverer_threads)
         consumer.run()

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from core.errors import NotReady
-from store import chunks, workers
+from store import chunks, metrics, workers
 from store.database import Database
 from worker.leases import Leases
 
@@ -83,6 +83,7 @@ class Heartbeat:
             ours = chunks.renew(connection, held, owner=self._info.owner, lease_seconds=self._pulse.lease_seconds)
         for claim in held:
             if claim.key not in ours and self._leases.let_go(claim):
+                metrics.LEASES_LOST.inc()
                 log.warning("lease lost", job_id=str(claim.key.job_id), chunk_no=claim.key.chunk_no)
 
     def report(self) -> None:
@@ -108,6 +109,7 @@ class Heartbeat:
         try:
             beat()
         except NotReady as error:
+            metrics.BEATS_MISSED.inc()
             log.warning("heartbeat missed", reason=str(error))
             return False
         except Exception:

@@ -12,7 +12,7 @@ import structlog
 from core.chunks import ChunkKey, Claim
 from core.errors import NotReady
 from core.results import ChunkResults
-from store import chunks, failpoints, jobs
+from store import chunks, failpoints, jobs, metrics
 from store.database import Database
 from worker.leases import Leases
 from worker.meter import Meter
@@ -99,10 +99,13 @@ class Ledger:
                 with self.database.begin("worker.save") as connection:
                     is_saved = chunks.save(connection, claim, results, owner=self.owner)
             except NotReady as error:
+                metrics.RETRIES.labels("save").inc()
                 log.warning("save waits", job_id=str(claim.key.job_id), chunk_no=claim.key.chunk_no, reason=str(error))
                 self.leases.wait_while_ours(claim, seconds=pause)
             else:
                 self.leases.let_go(claim)
+                if not is_saved:
+                    log.warning("stale save refused", job_id=str(claim.key.job_id), chunk_no=claim.key.chunk_no)
                 return is_saved, num_broken > 0
         raise AssertionError("pauses never end")
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 import structlog
 
 from core.errors import NotReady
+from store import metrics
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
@@ -31,6 +32,7 @@ def keep_trying(action: Callable[[], Value], *, what: str, stopping: Event) -> V
         try:
             return action()
         except NotReady as error:
+            metrics.RETRIES.labels(what).inc()
             log.warning("waiting", to=what, reason=str(error))
             if stopping.wait(pause):
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,8 +11,8 @@ import structlog
 from core.chunks import ChunkKey, Claim
 from core.errors import Broken, NotReady
 from core.results import ChunkResults, Evidence
-from store import failpoints
-from store.chunks import LoadedChunk, PackedChunk
+from store import failpoints, metrics
+from store.chunks import LoadedChunk, PackedChunk, lane
 from store.tokenizer import Tokenizer
 from worker import traces
 from worker.batcher import Outcomes
@@ -71,6 +72,7 @@ def run_chunk(key: ChunkKey, ledger: Ledger, scorer: Scorer) -> None:
 def _run(claim: Claim, packed: PackedChunk, ledger: Ledger, scorer: Scorer) -> None:
     key = claim.key
     ledger.meter.begin(claim)
+    began = time.monotonic()
     is_saved = False
     try:
         results = _results(claim, packed.unpacked(), scorer)
@@ -85,6 +87,7 @@ def _run(claim: Claim, packed: PackedChunk, ledger: Ledger, scorer: Scorer) -> N
     finally:
         ledger.meter.finish(claim, is_saved=is_saved)
     if is_saved:
+        metrics.CHUNK_SECONDS.labels(lane(claim.is_small)).observe(time.monotonic() - began)
         ledger.end(key.job_id)
     else:
         ledger.leases.let_go(claim)

@@ -8,34 +8,23 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 import structlog
 
 from core.errors import NotReady
 from worker.engine import frames
+from worker.engine.busy_time import BusyTime
 from worker.engine.child_handle import ChildHandle
 from worker.engine.frames import Kind
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Batch, EngineDied, EngineHung, EngineInfo, EngineOutOfMemory, EngineRefused, Scores
+from worker.engine.ticket import Ticket
 
 LONGEST_PAUSE_SECONDS = 30.0  # between starts that fail
 
 log = structlog.get_logger()
-
-
-@dataclass(eq=False, slots=True)
-class _Ticket:
-    """One batch that the process has, until it is answered one way or the other."""
-
-    is_suspect: bool
-    scores: Scores | None = None
-    error: Exception | None = None
-
-    @property
-    def is_answered(self) -> bool:
-        return self.scores is not None or self.error is not None
 
 
 class EngineProcess:
@@ -44,21 +33,29 @@ class EngineProcess:
     To keep the engine busy, let exactly two threads call ``score``: one batch runs, the other lies ready.
     """
 
-    def __init__(self, options: EngineOptions, *, start_timeout_seconds: float, hang_seconds: float) -> None:
+    def __init__(
+        self,
+        options: EngineOptions,
+        *,
+        start_timeout_seconds: float,
+        hang_seconds: float,
+        on_death: Callable[[str], None] = lambda _reason: None,
+        on_busy: Callable[[float], None] = lambda _seconds: None,
+    ) -> None:
         self._options = options
-        self._start_timeout_seconds = start_timeout_seconds
-        self._hang_seconds = hang_seconds
+        self._start_timeout_seconds, self._hang_seconds = start_timeout_seconds, hang_seconds
         self._sending = threading.Lock()  # keeps tickets in the order of the pipe
         self._changed = threading.Condition()  # guards everything below
         self._child: ChildHandle | None = None
         self._is_ready = False
         self._info: EngineInfo | None = None
-        self._pending: deque[_Ticket] = deque()
+        self._pending: deque[Ticket] = deque()
         self._refusal: str | None = None
         self._last_words: str | None = None  # why the process ends, from itself or from the watchdog
         self._is_hung = False
         self._progress = self._away_since = time.monotonic()
-        self._num_deaths = 0
+        self._num_deaths, self._on_death = 0, on_death
+        self._busy = BusyTime(on_busy)
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._keep_alive, name="engine", daemon=True),
@@ -103,7 +100,7 @@ class EngineProcess:
 
     def score(self, batch: Batch) -> Scores:
         """Have the batch scored; waits for an engine that is starting. Raises what ``protocol`` says, or NotReady."""
-        ticket = _Ticket(batch.is_suspect)
+        ticket = Ticket(batch.is_suspect)
         with self._sending:
             child = self._admit(ticket)
             with suppress(OSError):  # it died: its reader tells every ticket so
@@ -135,7 +132,7 @@ class EngineProcess:
         if self._stopped.is_set():
             raise NotReady("the engine is stopped")
 
-    def _admit(self, ticket: _Ticket) -> ChildHandle:
+    def _admit(self, ticket: Ticket) -> ChildHandle:
         with self._changed:
             self._changed.wait_for(lambda: self._is_ready or self._refusal is not None or self._stopped.is_set())
             self._raise_if_over()
@@ -143,6 +140,7 @@ class EngineProcess:
             if not self._pending:
                 self._progress = time.monotonic()
             self._pending.append(ticket)
+            self._busy.see(is_busy=True)
             self._changed.notify_all()  # the watchdog has a new deadline
             return self._child
 
@@ -173,6 +171,7 @@ class EngineProcess:
                 kind, payload = child.receive()
                 with self._changed:
                     self._hear(kind, payload)
+                    self._busy.see(is_busy=bool(self._pending))
                     self._changed.notify_all()
 
     def _hear(self, kind: Kind, payload: memoryview) -> None:
@@ -207,16 +206,18 @@ class EngineProcess:
             )
         if not self._stopped.is_set() and self._refusal is None:
             self._num_deaths += 1
+            self._on_death("not_started" if not self._is_ready else "hung" if self._is_hung else "died")
             log.warning("engine died", reason=reason, was_ready=self._is_ready, batches=len(self._pending))
         if self._is_ready:
             self._away_since = time.monotonic()
         self._pending.clear()
+        self._busy.see(is_busy=False)
         self._child = None
         self._is_ready = self._is_hung = False
         self._last_words = None
         self._changed.notify_all()
 
-    def _is_launched_ahead(self, ticket: _Ticket) -> bool:
+    def _is_launched_ahead(self, ticket: Ticket) -> bool:
         """Whether the engine had launched this batch beside the first: then either may be what it died of."""
         assert self._info is not None, "only a ready engine has batches"
         return self._info.launches_ahead and not ticket.is_suspect and not self._pending[0].is_suspect
