@@ -152,7 +152,7 @@ def test_the_servers_end_when_their_parent_is_killed(tmp_path):
     processes = [process for pid in pids for process in family(pid)]
     os.kill(parent.pid, signal.SIGKILL)
     parent.communicate()
-    _gone, alive = psutil.wait_procs(processes, timeout=10)
+    _gone, alive = psutil.wait_procs(processes, timeout=60)
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
 
 

@@ -54,7 +54,7 @@ def test_ctrl_c_while_scoring_leaves_the_job_and_says_how_to_go_on(slow_url, tmp
         assert process.stderr.readline().startswith("job ")
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert not output.exists()
     (command,) = re.findall("`rankmill (.*)`", err)
@@ -91,7 +91,7 @@ def test_ctrl_c_while_downloading_leaves_no_half_file(slow_url, tmp_path):
         reader = os.open(part, os.O_RDONLY)
         assert os.read(reader, 10)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
         os.close(reader)
     assert process.returncode == 1
     assert f"`rankmill results {job.id} --output {output}` writes them again" in err

@@ -90,7 +90,7 @@ def test_what_a_killed_child_leaves_behind_ends_before_it_is_started_again(super
     left_behind = psutil.Process(int((tmp_path / "log").read_text()))
     supervisor.kept["parent"].process.kill()
     look_until(supervisor, lambda: supervisor.kept["parent"].num_deaths)
-    _gone, alive = psutil.wait_procs([left_behind], timeout=5)
+    _gone, alive = psutil.wait_procs([left_behind], timeout=60)
     assert not alive or left_behind.status() == psutil.STATUS_ZOMBIE
 
 

@@ -108,7 +108,7 @@ def test_killing_up_itself_leaves_no_process_and_the_folder_works_again(tmp_path
         job = client.submit({"items": items(20_000)})
         up.kill()
         up.wait()
-        _gone, alive = psutil.wait_procs(family, timeout=20)
+        _gone, alive = psutil.wait_procs(family, timeout=60)
         assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
     with running_up(tmp_path, model="fake", environment=QUICK) as (url, _), Client(url) as client:
         assert client.wait(job.id).counts.succeeded == 20_000
