@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from core.errors import NotReady
-from store import failpoints, postgres_faults, sql_times, tally
+from store import failpoints, postgres_faults, schema_version, sql_times, tally
 from store.database import Database
 from store.rows import WORK_CHANNEL
 
@@ -84,6 +84,7 @@ def try_to_lead(database: Database) -> Iterator[Leader | None]:
 def _take_lead(connection: Connection) -> bool:
     try:
         with connection.begin():
+            schema_version.require(connection)
             leads = connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": LOCK_KEY}).scalar()
             if leads:
                 for name in ("idle_session_timeout", "idle_in_transaction_session_timeout"):
