@@ -29,11 +29,12 @@ class UsageAnswer(Struct, frozen=True):
 
 
 class Links(Struct, frozen=True):
-    """Where to go on, relative to this host."""
+    """Where to go on, relative to this host. ``delivery``: how its webhook went, once it has ended."""
 
     self: str
     results: str
     cancel: str
+    delivery: str | None
 
 
 class JobAnswer(Struct, frozen=True, kw_only=True):
@@ -141,6 +142,7 @@ def _evidence(runs: list[EvidenceRun]) -> list[Evidence]:
 
 def _job_fields(job: Job, now: datetime) -> dict[str, Any]:
     path = f"/v1/jobs/{job.id}"
+    delivery = None if job.delivery_id is None else f"/v1/webhook_deliveries/{job.delivery_id}"
     return {
         "id": job.id,
         "status": job.state,
@@ -156,5 +158,5 @@ def _job_fields(job: Job, now: datetime) -> dict[str, Any]:
         "started_at": job.started_at,
         "finished_at": job.finished_at,
         "expires_at": job.expires_at,
-        "links": Links(path, f"{path}/results", f"{path}/cancel"),
+        "links": Links(path, f"{path}/results", f"{path}/cancel", delivery),
     }

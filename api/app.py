@@ -30,7 +30,6 @@ from api.dialects import documents, urls
 from api.dialects import routes as dialects
 from api.dry_runs import DryRunAnswer
 from api.pages.routes import routes as pages
-from api.pages import routes as pages
 from api.requests import JobRequest
 from api.watched_jobs import WatchedJobs
 from core.settings import Settings
@@ -84,7 +83,6 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(part.routes, dependencies=[Depends(rate_limits.limited)])
     app.include_router(workers.routes, dependencies=[Depends(rate_limits.limited), Depends(caller.admin)])
     app.include_router(health.routes)  # for whoever asks
-    app.include_router(pages)  # for people, who sign in
     app.include_router(pages)  # for people, who sign in
     app.add_middleware(arriving.Arriving)
     problems.handle_all(app, urls.SHAPES)

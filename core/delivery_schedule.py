@@ -59,3 +59,18 @@ def disabled_reason(status: int | None, *, failing_seconds: float) -> DisabledRe
     if status == GONE:
         return "gone"
     return "failing" if failing_seconds >= DISABLE_AFTER_SECONDS else None
+
+
+def unsent_warnings(delivery_state: str | None, disabled_reason: DisabledReason | None) -> list[str]:
+    """What the owner of a job is told whose webhook is not sent: one that is given up, or will be when the job ends.
+
+    ``delivery_state`` is None before there is a delivery, ``disabled_reason`` where the endpoint is not disabled.
+    """
+    if delivery_state not in (None, "given_up") or (delivery_state is None and disabled_reason is None):
+        return []
+    if disabled_reason is None:
+        return ["webhook_given_up: the webhook of this job was given up. Send it again by its delivery in links."]
+    why = "its receiver answered 410" if disabled_reason == "gone" else "nothing arrived there for five days"
+    will = "will not be" if delivery_state is None else "was not"
+    detail = f"the webhook of this job {will} sent: the endpoint is disabled, because {why}"
+    return [f"webhook_endpoint_disabled: {detail}. Enable it, then recover what it missed."]

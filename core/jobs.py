@@ -98,3 +98,4 @@ class Job:
         None  # by the rate that the workers measured and the shares of all clients; None: not known
     )
     num_ahead: int | None = None  # open jobs of the same model that were there first, up to 1,000; while it is queued
+    delivery_id: UUID | None = None  # of its webhook, once it has ended

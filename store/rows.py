@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import RowMapping
 
 from core import arrivals
+from core.delivery_schedule import unsent_warnings
 from core.jobs import Counts, Job, JobParameters, Usage
 from core.states import JobState
 
@@ -23,15 +24,22 @@ JOB_COLUMNS = """
     COALESCE(j.cached_tokens, live.cached_tokens, 0) AS cached_tokens,
     CASE WHEN j.state = 'queued' THEN (
         SELECT count(*) FROM (SELECT FROM jobs o WHERE o.model = j.model AND o.id < j.id
-                                 AND o.state IN ('receiving', 'queued', 'running') LIMIT 1000) first) END AS num_ahead
+                                 AND o.state IN ('receiving', 'queued', 'running') LIMIT 1000) first) END AS num_ahead,
+    webhook.delivery_id, webhook.delivery_state, webhook.disabled_reason
 """
 
-# Progress of an open job is a sum over its results; once it ended, its own row holds the frozen sums.
+# Progress of an open job is a sum over its results; once it ended, its own row holds the frozen sums. And how it is with its
+# webhook: its delivery, once there is one, and whether the endpoint is disabled now.
 LIVE_SUMS = """
     LEFT JOIN LATERAL (
         SELECT sum(r.num_succeeded) AS num_succeeded, sum(r.num_failed) AS num_failed,
                sum(r.prompt_tokens_total) AS prompt_tokens, sum(r.cached_tokens_total) AS cached_tokens
           FROM results r WHERE r.job_id = j.id AND j.finished_at IS NULL) live ON true
+    LEFT JOIN LATERAL (
+        SELECT d.id AS delivery_id, d.state AS delivery_state, e.disabled_reason
+          FROM webhook_endpoints e
+          LEFT JOIN LATERAL (SELECT id, state FROM deliveries WHERE job_id = j.id ORDER BY id DESC LIMIT 1) d ON true
+         WHERE e.client_id = j.client_id AND e.url = j.webhook_url) webhook ON true
 """
 
 
@@ -63,7 +71,7 @@ def to_job(row: RowMapping) -> Job:
         template_version=row["template_version"],
         counts=Counts(total, total - succeeded - failed - cancelled, succeeded, failed, cancelled),
         usage=Usage(int(row["prompt_tokens"]), int(row["cached_tokens"])),
-        warnings=row["warnings"],
+        warnings=[*row["warnings"], *unsent_warnings(row.get("delivery_state"), row.get("disabled_reason"))],
         error=row["error"],
         metadata=row["metadata"],
         webhook_url=row["webhook_url"],
@@ -73,4 +81,5 @@ def to_job(row: RowMapping) -> Job:
         finished_at=row["finished_at"],
         expires_at=row["expires_at"],
         num_ahead=row.get("num_ahead"),
+        delivery_id=row.get("delivery_id"),
     )

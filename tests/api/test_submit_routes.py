@@ -58,7 +58,7 @@ def test_a_job_is_answered_in_the_shape_of_the_contract(submit):
         "retry_of": None,
         "started_at": None,
         "finished_at": None,
-        "links": {"self": path, "results": f"{path}/results", "cancel": f"{path}/cancel"},
+        "links": {"self": path, "results": f"{path}/results", "cancel": f"{path}/cancel", "delivery": None},
     }
 
 
