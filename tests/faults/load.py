@@ -63,9 +63,11 @@ class Load:
         """Ask until the answer is not 503, as clients do."""
 
         def answered():
-            answer = self.stack.http.request(method, path, **arguments)
-            assert answer.status_code != 503 or "Retry-After" in answer.headers
-            return answer if answer.status_code != 503 else None
+            with suppress(*PASSING):
+                answer = self.stack.http.request(method, path, **arguments)
+                assert answer.status_code != 503 or "Retry-After" in answer.headers
+                return answer if answer.status_code != 503 else None
+            return None
 
         return eventually(answered, seconds=END_SECONDS, what=f"{method} {path} is answered")
 

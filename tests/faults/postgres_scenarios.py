@@ -210,3 +210,22 @@ def restored_copy(stack):
         restored.until_ended()
         restored.check_all()
         eventually(copy.is_ready, seconds=10, what="the copy is ready")
+
+
+@scenario(PART, "a dump of Postgres alone, taken in the middle of a load, brings everything back beside an empty Redis")
+def restored_dump(stack):
+    with load(stack) as jobs:
+        jobs.until(0.2)
+        dump = stack.folder.with_name(f"{stack.folder.name}.dump")
+        stack.dump_postgres(dump)
+    folder = stack.folder.with_name(f"{stack.folder.name}-restored")
+    folder.mkdir()
+    with Stack(folder, dump=dump) as restored_stack:
+        restored = Load(restored_stack)
+        restored.items = jobs.items
+        assert set(jobs.items) <= set(restored_stack.job_ids())
+        restored.until_ended()
+        restored.check_all()
+        restored.submit(make_items(300, seed=9))
+        restored.until_ended()
+        restored.check_all()

@@ -10,6 +10,8 @@ from stack import eventually
 
 PART = "Redis"
 AWAY_SECONDS = 6  # longer than every timeout of a client
+LONG_AWAY_SECONDS = 120
+ACCEPTED_SECONDS = 20  # a client's own patience
 
 
 @scenario(PART, "Redis is killed in the middle of a load, and starts empty", is_quick=True)
@@ -108,3 +110,21 @@ def acknowledgements_lost(stack):
         time.sleep(3)
         stack.to_redis.heal()
         jobs.submit(make_items(700, seed=99))
+
+
+@scenario(PART, "Redis can't be reached for two minutes: all that is posted meanwhile is accepted, and done after")
+def unreachable_redis(stack):
+    with load(stack, 6_000, 1_500, 200, 1, seconds=120) as jobs:
+        jobs.until(0.05)
+        stack.to_redis.black_hole()
+        until, number = time.monotonic() + LONG_AWAY_SECONDS, 0
+        while time.monotonic() < until:
+            items = make_items((3, 400, 40)[number % 3], seed=100 + number)
+            began = time.monotonic()
+            answer = jobs.post(items)
+            assert answer.status_code == 202, answer.text
+            assert time.monotonic() - began < ACCEPTED_SECONDS
+            jobs.items[answer.json()["id"]] = items
+            number += 1
+            time.sleep(3)
+        stack.to_redis.heal()

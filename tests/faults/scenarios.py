@@ -50,8 +50,19 @@ HEAD = """# Faults
 
 What is broken on purpose, and whether the promise holds: each accepted item ends with exactly one result or one named
 error, and is billed once, whatever dies. `make faults` plays these scenarios against the real processes, with real Postgres
-and Valkey behind proxies that reset, stall, swallow and cut; every score is checked against the fake model's rule. `make chaos`
-plays thousands of random schedules over the ledger. A quick part of both belongs to `make test`.
+and Valkey behind proxies that reset, stall, swallow and cut; every score is checked against the fake model's rule. A quick
+part of them belongs to `make test`.
+
+`make chaos` plays, for hours if you like:
+
+- thousands of random schedules over the ledger;
+- ten minutes of random faults over random jobs, for each of three seeds. `RANKMILL_CHAOS_SEED` and `RANKMILL_CHAOS_SECONDS`
+  choose others; the seed alone plans what goes wrong, so a run can be played again (`tests/faults/chaos_plan.py`);
+- a million items with faults, with the memory and the connections of each process.
+
+A process dies at an exact place where `RANKMILL_FAILPOINTS` says so, as in `worker.save.before=kill@2`: the second time,
+before the COMMIT of a save. The stages stand in `store/failpoints.py`; `raise` and `stall:SECONDS` are possible, too. Unset, as
+it is wherever nobody tests, it costs nothing.
 
 This page is made from the table in `tests/faults/` (`python tests/faults/write_page.py`); a test compares the two.
 """

@@ -21,7 +21,7 @@ from proxy import Proxy
 
 from rankmill import dead_workers
 from rankmill.embedded import ports, process
-from rankmill.embedded.postgres import Postgres
+from rankmill.embedded.postgres import Postgres, binaries
 from rankmill.embedded.valkey import Valkey
 from store.leader import LOCK_KEY
 
@@ -69,10 +69,10 @@ def eventually(condition, *, seconds, what):
 
 
 class Stack:
-    """Servers, proxies and processes over a folder."""
+    """Servers, proxies and processes over a folder. ``dump``: what Postgres is restored from; ``settings`` replace ours."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, *, dump=None, **settings):
+        self.folder, self.dump, self.settings = folder, dump, settings
         self.postgres = Postgres(folder, output=folder / "postgres.log", fsync=False)
         self.valkey = Valkey(folder, output=folder / "valkey.log")
         self.children, self._logged = {}, {}
@@ -84,6 +84,9 @@ class Stack:
         self.postgres.start()
         self.valkey.start()
         self.to_postgres, self.to_redis = Proxy(self.postgres.port), Proxy(self.valkey.port)
+        if self.dump is not None:
+            command = [binaries() / "pg_restore", "--exit-on-error", "--dbname", self.postgres.url, self.dump]
+            subprocess.run(command, check=True)
         migration = self._spawn("migrate", self.environment())
         assert migration.wait(READY_SECONDS) == 0
         self.recover()
@@ -105,7 +108,7 @@ class Stack:
         database = self.postgres.url.replace(f":{self.postgres.port}/", f":{self.to_postgres.port}/")
         broker = self.valkey.url.replace(f":{self.valkey.port}/", f":{self.to_redis.port}/")
         ours = {"RANKMILL_DATABASE_URL": database, "RANKMILL_REDIS_URL": broker, "RANKMILL_API_PORT": str(self.port)}
-        return {**os.environ, **SETTINGS, **ours, **changes}
+        return {**os.environ, **SETTINGS, **self.settings, **ours, **changes}
 
     # Processes
 
@@ -152,6 +155,10 @@ class Stack:
 
     def restart_valkey(self, *, how=signal.SIGKILL, away_seconds=0.0):
         self._restart(self.valkey, how, away_seconds)
+
+    def dump_postgres(self, file):
+        """A backup of the database alone, taken while everything runs."""
+        subprocess.run([binaries() / "pg_dump", "--format=custom", f"--file={file}", self.postgres.url], check=True)
 
     def recover(self):
         """Whatever a scenario left: everything runs, nothing is held, and a job would be taken and scored."""

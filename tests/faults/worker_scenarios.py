@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -9,7 +10,7 @@ import time
 import load as loads
 from load import load, make_items
 from scenarios import scenario
-from stack import ENGINE_HANG_SECONDS, HINT_TTL_SECONDS, LEASE_SECONDS, eventually
+from stack import BATCH_TOKENS, ENGINE_HANG_SECONDS, HINT_TTL_SECONDS, LEASE_SECONDS, eventually
 
 PART = "Workers"
 NUM_KILLS = 30
@@ -139,6 +140,30 @@ def check_poison(stack, mark, error, *, num_items, seconds):
 @scenario(PART, "an item kills every engine that sees it: it fails alone, with `item_crashes_engine`", is_quick=True)
 def item_that_kills(stack):
     check_poison(stack, "\x01crash", "item_crashes_engine", num_items=777, seconds=90)
+
+
+@scenario(
+    PART,
+    "one of 10,000 items kills every engine: 9,999 succeed, with few restarts of the engine, and no lease is lost",
+)
+def poison_in_ten_thousand(stack):
+    for name in ("worker-a", "worker-b"):
+        stack.kill_and_start(name)  # their counts begin anew
+    eventually(stack.is_ready, seconds=60, what="both workers are ready")
+    jobs, items = loads.Load(stack), make_items(10_000, seed=12)
+    items[6_789] += "\x01crash"
+    job_id = jobs.submit(items)
+    jobs.until_ended(seconds=180)
+    job = jobs.check(job_id, errors={6_789: "item_crashes_engine"})
+    assert (job["counts"]["succeeded"], job["counts"]["failed"]) == (9_999, 1)
+    claims = "SELECT count(*), max(epoch), max(attempts) FROM chunks WHERE job_id = %(id)s"
+    ((num_chunks, most_epochs, most_attempts),) = stack.sql(claims, id=job_id)
+    assert num_chunks >= 10
+    assert (most_epochs, most_attempts) == (1, 1), "each chunk is claimed once: leases outlive their engine"
+    time.sleep(2)  # the next heartbeat tells the counts
+    ((num_restarts,),) = stack.sql("SELECT sum((details ->> 'num_engine_restarts')::int) FROM workers")
+    batch = BATCH_TOKENS // max(len((loads.QUERY + item).encode()) for item in items)  # the least that fills one
+    assert 2 <= num_restarts <= 2 * math.log2(batch) + 2, f"{num_restarts} restarts for a batch of {batch} and more"
 
 
 @scenario(PART, "an item hangs every engine that sees it: it fails alone, with `item_hangs_engine`")
