@@ -1,6 +1,6 @@
 # `make` or `make help` lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format bench faults chaos gpu
+.PHONY: help install demo test check format bench faults chaos fuzz gpu
 SHELL := /bin/sh
 
 PYTHON ?= python3
@@ -24,8 +24,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## from nothing: Postgres, Valkey, a real model, a real job, its ranking
 	$(BIN)/rankmill demo
 
-test: $(STAMP) ## every test but the `gpu`, `faults` and `chaos` ones, on real Postgres and Valkey
-	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "not gpu and not faults and not chaos"
+test: $(STAMP) ## every test but the `gpu`, `faults`, `chaos` and `fuzz` ones, on real Postgres and Valkey
+	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "not gpu and not faults and not chaos and not fuzz"
 
 check: $(STAMP) ## format, lint, types, import contracts, migrations against tables, documents
 	$(BIN)/ruff format --check
@@ -49,6 +49,9 @@ faults: $(STAMP) ## kill real processes for minutes and look for anything lost o
 
 chaos: $(STAMP) ## thousands of random schedules over the ledger
 	$(BIN)/pytest -m chaos
+
+fuzz: $(STAMP) ## 10,000 made-up requests to every route, by two clients (FUZZ_SEED=2 for others, FUZZ_CASES=1000 for fewer)
+	$(BIN)/pytest -m fuzz
 
 gpu: $(STAMP) ## the tests that need a CUDA device
 	$(BIN)/pytest -m gpu
