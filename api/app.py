@@ -32,6 +32,7 @@ from api.dry_runs import DryRunAnswer
 from api.pages.routes import routes as pages
 from api.requests import JobRequest
 from api.watched_jobs import WatchedJobs
+from core import spans
 from core.settings import Settings
 
 DESCRIPTION = """\
@@ -68,6 +69,7 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with process.started(settings) as app.state.process:
             yield
+        spans.close()  # uvicorn ends the process by the signal that it got: nothing runs after this
 
     app = FastAPI(
         title="Rankmill",

@@ -46,6 +46,9 @@ class Recorder(Protocol):
         start_ns: int | None = None,
     ) -> Span: ...
 
+    def close(self) -> None:
+        """Send what is left."""
+
 
 _recorder: Recorder | None = None
 _current: ContextVar[str] = ContextVar("current span", default="")
@@ -56,6 +59,12 @@ def install(recorder: Recorder | None) -> None:
     """Record spans from now on; None: no more."""
     global _recorder  # noqa: PLW0603 - one a process, as its logs
     _recorder = recorder
+
+
+def close() -> None:
+    """Send what is left: the process ends."""
+    if _recorder is not None:
+        _recorder.close()
 
 
 def recorder() -> Recorder | None:

@@ -38,6 +38,7 @@ class OtelRecorder:
 
     def __init__(self, provider: TracerProvider) -> None:
         self._tracer = provider.get_tracer("rankmill", version("rankmill"))
+        self._ending = threading.Thread(target=provider.shutdown, name="last spans", daemon=True)
 
     def start(
         self,
@@ -53,6 +54,12 @@ class OtelRecorder:
         context = set_span_in_context(NonRecordingSpan(_context_of(parent)), Context()) if parent else Context()
         linked = [Link(_context_of(link)) for link in links]
         return OtelSpan(self._tracer.start_span(name, context, SpanKind[kind], attributes, linked, start_ns))
+
+    def close(self) -> None:
+        """Send what is left, unless it takes longer than a process may wait."""
+        if self._ending.ident is None:
+            self._ending.start()
+        self._ending.join(EXIT_SECONDS)
 
 
 class OtelSpan:
@@ -113,14 +120,9 @@ def sending_to(endpoint: str, *, process: str) -> OtelRecorder:
     provider = provider_of(process)
     exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/") + TRACES_PATH if endpoint else None)
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    atexit.register(_shut_down, provider)
-    return OtelRecorder(provider)
-
-
-def _shut_down(provider: TracerProvider) -> None:
-    ending = threading.Thread(target=provider.shutdown, name="last spans", daemon=True)
-    ending.start()
-    ending.join(EXIT_SECONDS)
+    recorder = OtelRecorder(provider)
+    atexit.register(recorder.close)
+    return recorder
 
 
 def _context_of(traceparent: str) -> SpanContext:

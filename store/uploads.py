@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
+from core import arrivals
 from core.chunks import NewChunk
 from core.errors import Refused
 from core.jobs import SMALL_JOB_ITEMS, Job, NewJob
@@ -130,6 +131,7 @@ def finish(
         idempotency.settle(connection, job_id, body_sha256)
     job = rows.to_job(found)
     tally.add(connection, metrics.JOBS_CREATED.labels(job.parameters.method))
+    arrivals.note(job)
     return job
 
 
