@@ -26,9 +26,14 @@ from api import (
     workers,
 )
 from api.answers import EndedJobAnswer, JobAnswer, JobPage, ResultPage
+from api.batches import documents as batch_documents
+from api.batches import errors as batch_errors
+from api.batches import routes as batches
+from api.batches.processor import Processor
 from api.dialects import documents, urls
 from api.dialects import routes as dialects
 from api.dry_runs import DryRunAnswer
+from api.files import routes as files
 from api.pages.routes import routes as pages
 from api.requests import JobRequest
 from api.watched_jobs import WatchedJobs
@@ -50,6 +55,7 @@ DOCUMENTED = (
     health.Health,
     problems.Problem,
     *documents.KINDS,
+    *batch_documents.KINDS,
     webhook_answers.EndpointAnswer,
     webhook_answers.EndpointPage,
     webhook_answers.DeliveryAnswer,
@@ -68,7 +74,8 @@ def create_app(settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with process.started(settings) as app.state.process:
-            yield
+            with Processor(app.state.process).running() as app.state.batches:
+                yield
         spans.close()  # uvicorn ends the process by the signal that it got: nothing runs after this
 
     app = FastAPI(
@@ -83,6 +90,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.watched_jobs = WatchedJobs()
     for part in (jobs, events, results, dialects, models, webhooks):
         app.include_router(part.routes, dependencies=[Depends(rate_limits.limited)])
+    for part in (files, batches):
+        app.include_router(part.routes, dependencies=[Depends(batch_errors.speak), Depends(rate_limits.limited)])
     app.include_router(workers.routes, dependencies=[Depends(rate_limits.limited), Depends(caller.admin)])
     app.include_router(health.routes)  # for whoever asks
     app.include_router(pages)  # for people, who sign in

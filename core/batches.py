@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-REFUSED = -1  # the job number of a line that asked for something that can't be done
+NO_JOB = -1  # the job number of a line that has nothing to be scored
 
 
 class BatchState(StrEnum):
@@ -78,13 +78,14 @@ class Batch:
     finalizing_at: datetime | None
     cancelling_at: datetime | None
     finished_at: datetime | None
+    is_overdue: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """Some lines that follow each other in the file's bytes, and where their items lie: a column a line.
 
-    ``refusals`` has what is answered to lines whose job number is ``REFUSED``, by their place in the part.
+    ``refusals`` has what is answered to lines that asked for what can't be done, by their place.
     """
 
     part_no: int
@@ -105,7 +106,7 @@ class Part:
         """The positions that its items take, first and behind the last, by job number: one range a job."""
         found: dict[int, tuple[int, int]] = {}
         for job_no, first, num_items in zip(self.job_nos, self.first_indexes, self.nums_items, strict=True):
-            if job_no != REFUSED:
+            if job_no != NO_JOB:
                 begin, _ = found.get(job_no, (first, first))
                 found[job_no] = (begin, first + num_items)
         return found

@@ -93,8 +93,10 @@ class Settings(BaseSettings):
     max_body_bytes: Count = Field(64 << 20, description="Largest JSON body.")
     max_upload_bytes: Count = Field(64 << 30, description="Largest NDJSON body, decompressed.")
     max_uploads: Annotated[int, Field(ge=1, le=1_000)] = Field(
-        8, description="NDJSON bodies that one front end reads at a time; more are told to come again."
+        8, description="NDJSON bodies and files that one front end reads at a time; more are told to come again."
     )
+    max_file_bytes: Count = Field(200 << 20, description="Largest file of a batch's requests.")
+    max_batch_lines: Annotated[int, Field(ge=1, le=1_000_000)] = Field(50_000, description="Most requests in a batch.")
     max_items: Count = Field(10_000_000, description="Most items in one job.")
     max_item_bytes: Count = Field(1 << 20, description="Largest single item, and the largest query.")
     default_expires_seconds: Annotated[int, Field(ge=60, le=31_536_000)] = Field(

@@ -17,7 +17,7 @@ _ADD = text("""
     INSERT INTO batch_parts (batch_id, part_no, first_line, num_lines, first_byte, num_bytes, job_nos, first_indexes,
                              nums_items, refusals)
     VALUES (:batch_id, :part_no, :first_line, :num_lines, :first_byte, :num_bytes, CAST(:job_nos AS smallint[]),
-            CAST(:first_indexes AS bigint[]), CAST(:nums_items AS int[]), CAST(:refusals AS jsonb))
+            CAST(:first_indexes AS bigint[]), CAST(:nums_items AS int[]), CAST(:refusals AS json))
 """)
 
 _SETTLE = text("""

@@ -13,10 +13,11 @@ import msgspec
 from sqlalchemy import Connection, text
 
 from core.batches import Batch, BatchState
+from core.states import JobState
 from store import rows
 from store.batch_rows import COLUMNS, to_batch
 
-LEASE_SECONDS = 15
+LEASE_SECONDS = 15  # renewed by each write, and on a beat
 
 _CLAIM = text(f"""
     UPDATE batches b SET epoch = epoch + 1, lease_owner = :owner, lease_until = now() + make_interval(secs => :seconds)
@@ -63,6 +64,17 @@ def hold(connection: Connection, batch: Batch) -> None:
         raise Overtaken
 
 
+def renew(connection: Connection, batch: Batch) -> None:
+    """Renew the lease, where it is still the same."""
+    connection.execute(
+        text(
+            "UPDATE batches SET lease_until = now() + make_interval(secs => :seconds)"
+            " WHERE id = :id AND epoch = :epoch AND lease_owner IS NOT NULL"
+        ),
+        {"id": batch.id, "epoch": batch.epoch, "seconds": LEASE_SECONDS},
+    )
+
+
 def release(connection: Connection, batch: Batch, *, seconds: float) -> None:
     """Let others claim the batch, after so many seconds."""
     connection.execute(
@@ -100,14 +112,21 @@ def discard_jobs(connection: Connection, batch_id: UUID) -> None:
         connection.execute(text(f"DELETE FROM {table} WHERE batch_id = :id"), {"id": batch_id})  # noqa: S608
 
 
-def start(connection: Connection, batch: Batch, *, model: str, num_lines: int) -> None:
-    """The file is read: the batch is in progress. Its jobs are queued in the same transaction."""
+def start(connection: Connection, batch: Batch, *, model: str | None, num_lines: int) -> None:
+    """The file is read: the batch is in progress. Its jobs are queued in the same transaction, and expire with it."""
     connection.execute(
         text(
             "UPDATE batches SET state = 'in_progress', in_progress_at = now(), model = :model, num_lines = :num_lines,"
             " errors = '[]' WHERE id = :id"
         ),
         {"id": batch.id, "model": model, "num_lines": num_lines},
+    )
+    connection.execute(
+        text(
+            "UPDATE jobs SET expires_at = :expires_at"
+            " WHERE id IN (SELECT job_id FROM batch_jobs WHERE batch_id = :id) AND finished_at IS NULL"
+        ),
+        {"id": batch.id, "expires_at": batch.expires_at},
     )
 
 
@@ -129,6 +148,9 @@ def finalize(connection: Connection, batch: Batch) -> None:
 def end(connection: Connection, batch: Batch, state: BatchState, **columns: Any) -> None:
     """End the batch, with these columns, and write its webhook in the same transaction. Its row is held."""
     assignments = "".join(f", {name} = :{name}" for name in columns)
+    if "errors" in columns:
+        columns["errors"] = rows.to_json(columns["errors"])
+        assignments = assignments.replace(":errors", "CAST(:errors AS jsonb)")
     statement = text(_END.format(columns=assignments, all=COLUMNS))
     row = connection.execute(statement, {"id": batch.id, "state": state, **columns}).mappings().one()
     ended = to_batch(row)
@@ -172,3 +194,16 @@ def usage(connection: Connection, batch_id: UUID) -> tuple[int, int]:
         {"id": batch_id},
     ).one()
     return int(row[0]), int(row[1])
+
+
+def has_job(connection: Connection, batch_id: UUID, state: JobState) -> bool:
+    """Whether one of its jobs is in that state."""
+    return bool(
+        connection.execute(
+            text(
+                "SELECT EXISTS (SELECT FROM jobs WHERE state = :state"
+                " AND id IN (SELECT job_id FROM batch_jobs WHERE batch_id = :id))"
+            ),
+            {"id": batch_id, "state": state},
+        ).scalar()
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     ARRAY,
+    JSON,
     BigInteger,
     CheckConstraint,
     Column,
@@ -86,8 +87,8 @@ batch_jobs = Table(
     Column("job_id", ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False, index=True),
 )
 
-# Where the lines' items lie: of which of the batch's jobs, from which index on, how many. A line that was refused has
-# job number -1, and stands in ``refusals`` by its place. The last four are there once the part is settled.
+# Where the lines' items lie: of which of the batch's jobs, from which index on, how many. A line with nothing to score has
+# job number -1; one that was refused stands in ``refusals`` by its place. The last four are there once the part is settled.
 batch_parts = Table(
     "batch_parts",
     metadata,
@@ -100,7 +101,7 @@ batch_parts = Table(
     Column("job_nos", ARRAY(SmallInteger), nullable=False),
     Column("first_indexes", ARRAY(BigInteger), nullable=False),
     Column("nums_items", ARRAY(Integer), nullable=False),
-    Column("refusals", JSONB),
+    Column("refusals", JSON),  # which takes any text, NUL too
     Column("num_completed", Integer),
     Column("num_failed", Integer),
     Column("output_bytes", BigInteger),

@@ -83,7 +83,7 @@ CREATE TABLE batch_parts (
     job_nos SMALLINT[] NOT NULL,
     first_indexes BIGINT[] NOT NULL,
     nums_items INTEGER[] NOT NULL,
-    refusals JSONB,
+    refusals JSON,
     num_completed INTEGER,
     num_failed INTEGER,
     output_bytes BIGINT,

@@ -1,0 +1,1 @@
+"""Files, as OpenAI's clients upload and read them: the lines of batches, and their answers."""
