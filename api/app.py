@@ -14,6 +14,8 @@ from api import (
     events,
     health,
     jobs,
+    metering,
+    metrics,
     models,
     openapi,
     problems,
@@ -88,14 +90,17 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.watched_jobs = WatchedJobs()
+    app.state.scraping = metrics.Scraping()
     for part in (jobs, events, results, dialects, models, webhooks):
         app.include_router(part.routes, dependencies=[Depends(rate_limits.limited)])
     for part in (files, batches):
         app.include_router(part.routes, dependencies=[Depends(batch_errors.speak), Depends(rate_limits.limited)])
     app.include_router(workers.routes, dependencies=[Depends(rate_limits.limited), Depends(caller.admin)])
     app.include_router(health.routes)  # for whoever asks
+    app.include_router(metrics.routes)
     app.include_router(pages)  # for people, who sign in
     app.add_middleware(arriving.Arriving)
+    app.add_middleware(metering.Metering)
     problems.handle_all(app, urls.SHAPES)
     openapi.describe(app, DOCUMENTED, webhook_events.document())
     return app

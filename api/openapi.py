@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import PlainTextResponse
 
 from api.bodies import JSON
 from api.problems import PROBLEM_JSON
@@ -72,6 +73,10 @@ BAD_CURSOR = "`invalid_cursor`"
 LIST_MODELS: dict[str, Any] = {"responses": {200: answer("The models.", "ModelList"), **problems()}}
 LIST_WORKERS: dict[str, Any] = {
     "responses": {200: answer("The workers.", "WorkerList"), **problems(_403="`admin_required`")}
+}
+METRICS: dict[str, Any] = {
+    "response_class": PlainTextResponse,
+    "responses": {200: {"description": "The metrics."}, **problems(_403="`admin_required`")},
 }
 LIVEZ: dict[str, Any] = {
     "responses": {200: answer("It lives.", "Health")},

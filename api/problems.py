@@ -15,6 +15,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from core.errors import NotReady, Refused
+from store import metrics
 
 PROBLEM_JSON = "application/problem+json"
 METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
@@ -23,6 +24,8 @@ MAX_DETAIL_CHARACTERS = 1_000  # a client's own 10 MB field name is not sent bac
 
 Shape = Callable[..., Response]
 """How an error is answered: called as ``respond`` is."""
+
+NO_ROOM = (429, 503)
 
 log = structlog.get_logger()
 
@@ -109,6 +112,9 @@ def _respond(request: Request, status: int, code: str, detail: str, **details: A
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     headers = {} if error.retry_after_seconds is None else {"Retry-After": str(error.retry_after_seconds)}
+    if error.status in NO_ROOM:
+        metrics.REFUSED.labels(error.code).inc()
+        log.info("a request was refused for now", code=error.code)
     if error.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     if error.status == HTTPStatus.TOO_MANY_REQUESTS and error.code != "too_many_requests":  # which has one already

@@ -35,7 +35,7 @@ POSTGRES_FAULTS = (
 REDIS_FAULTS = ("unreachable", "reset", "timeout", "full", "other")
 REFUSALS = (  # for want of room, by the code of the answer; other codes get their series when they come
     *("backlog_full", "too_many_open_jobs", "total_backlog_full", "redis_full", "database_full", "disk_full"),
-    *("too_many_uploads",),
+    *("too_many_uploads", "too_many_requests"),
 )
 
 

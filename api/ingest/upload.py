@@ -30,11 +30,12 @@ from core import chunks
 from core.chunks import NewChunk
 from core.errors import RankmillError, Refused
 from core.jobs import Job, NewJob
-from store import uploads
+from store import metrics, uploads
 from store.idempotency import Claim
 
 LINE_FACTOR = 4  # bytes of a line for each that an item may have: escapes, ids, a query
 NO_ROOM = (429, 503)
+_CUT = ("body_incomplete", "upload_incomplete")
 _NOTHING_STORED = ("invalid_lines", "no_items")
 
 log = structlog.get_logger()
@@ -116,6 +117,9 @@ class Upload:
     def _break_off(self, job: Job, error: BaseException) -> None:
         """Leave nothing of a body that is refused, and a failed job of one that broke."""
         code = error.code if isinstance(error, Refused) else "not_ready"
+        reason = "cut" if code in _CUT else "refused" if isinstance(error, Refused) else "ours"
+        metrics.UPLOADS_BROKEN.labels(reason).inc()
+        log.info("an upload broke off", job_id=str(job.id), reason=reason, code=code)
         if isinstance(error, Refused) and error.status in NO_ROOM:
             error.line = max(self._lines.number, 1)
         try:

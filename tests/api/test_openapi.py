@@ -117,6 +117,7 @@ def test_every_route_is_documented_with_its_problems(document):
         "POST /v1/webhook_deliveries/{delivery_id}/redeliver",
         "POST /v1/webhook_secret/rotate",
         "GET /livez",
+        "GET /metrics",
         "GET /readyz",
     }
     for name, operation in operations(document):
