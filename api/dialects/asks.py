@@ -53,8 +53,8 @@ class Scored:
 class Dialect:
     """How one system is spoken to.
 
-    ``read`` raises Refused in our words; ``names`` says what this system calls our fields (``items``, ``query`` and so
-    on), and ``items.query`` where its queries are a list. ``refuse`` answers errors in its shape.
+    ``names`` says what this system calls our fields (``items``, ``query`` and so on), and ``items.query`` where its
+    queries are a list. ``read`` speaks this system's words by itself; ``refuse`` answers errors in its shape.
     """
 
     name: str
@@ -64,8 +64,7 @@ class Dialect:
 
     def ask(self, value: Any, choose: Choose) -> Ask:
         """What a parsed body asks for. Raises Refused in this dialect's words."""
-        with self.speaking():
-            return self.read(value, choose)
+        return self.read(value, choose)
 
     def submission(self, ask: Ask, client_id: UUID, limits: Limits) -> Submission:
         """The job to store. Raises Refused in this dialect's words, also for a prompt that may not be cut and is too long."""
@@ -74,7 +73,7 @@ class Dialect:
 
     @contextmanager
     def speaking(self) -> Iterator[None]:
-        """Refusals that are raised inside name fields as this system does."""
+        """Refusals that are raised inside, in our words, name fields as this system does."""
         try:
             yield
         except Refused as error:

@@ -136,11 +136,14 @@ def check_unsupported(value: Any, field: str, why: str, *, allowed: Sequence[Any
         raise Refused("unsupported_field", f"{field} is not supported here: {why}", field=field)
 
 
-def heads(items: list[str], max_tokens: int, reader: Reader) -> tuple[list[str], dict[int, int]]:
-    """The items, each at most ``max_tokens`` of its own tokens long, and the tokens dropped by index."""
+def heads(items: list[str], max_tokens: int, reader: Reader, name: str) -> tuple[list[str], dict[int, int]]:
+    """The items, each at most ``max_tokens`` of its own tokens long, and the tokens dropped by index.
+
+    ``name`` is what the body calls them.
+    """
     kept, dropped = list(items), {}
     for index, text in enumerate(items):
-        texts.check(text, f"items[{index}]", item=index)
+        texts.check(text, f"{name}[{index}]", item=index)
         if len(text.encode()) <= max_tokens:  # a token is at least a byte
             continue
         ends = reader.tokenizer.ends(text)

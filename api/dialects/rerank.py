@@ -103,7 +103,7 @@ def read(value: Any, choose: Choose, *, version: str) -> Ask:
     reader = choose(relevance.model_of(request.model))
     query, documents = text_of(request.query), list(map(text_of, request.documents))
     is_cut = vllm_options.check(request, [query], reader) or not VLLMS & value.keys()
-    kept, dropped = vllm_options.heads(request, documents, reader)
+    kept, dropped = vllm_options.heads(request, documents, reader, "documents")
     is_raw = request.use_activation is False
     is_whole = version == "1" if request.return_documents is None else request.return_documents
 

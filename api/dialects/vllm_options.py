@@ -59,8 +59,8 @@ def check_query_tokens(most: int | None, queries: list[str], reader: Reader) -> 
             )
 
 
-def heads(options: VllmOptions, documents: list[str], reader: Reader) -> tuple[list[str], dict[int, int]]:
-    """The documents as long as they may be, and the tokens dropped by index."""
+def heads(options: VllmOptions, documents: list[str], reader: Reader, name: str) -> tuple[list[str], dict[int, int]]:
+    """The documents, which the body calls ``name``, as long as they may be, and the tokens dropped by index."""
     most = options.max_tokens_per_doc
     relevance.check_top(most, "max_tokens_per_doc")
-    return relevance.heads(documents, most, reader) if most else (documents, {})
+    return relevance.heads(documents, most, reader, name) if most else (documents, {})

@@ -53,7 +53,7 @@ def read(value: Any, choose: Choose) -> Ask:
     queries, documents, names = _sides(request)
     reader = choose(relevance.model_of(request.model))
     is_cut = vllm_options.check(request, queries, reader)
-    kept, dropped = vllm_options.heads(request, documents, reader)
+    kept, dropped = vllm_options.heads(request, documents, reader, names[1])
     is_one = len(queries) == 1
     is_raw = request.use_activation is False
 
