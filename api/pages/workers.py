@@ -17,16 +17,25 @@ from store.workers import Worker
 
 routes = router()
 
-SHOWN_APART = {"num_batches", "num_items", "num_tokens", "num_padding_tokens", "num_cached_tokens", "rate", "device"}
+SHOWN_APART = {
+    "num_batches",
+    "num_items",
+    "num_tokens",
+    "num_padding_tokens",
+    "num_cached_tokens",
+    "rate",
+    "device",
+} | {"max_batch_tokens", "reason"}
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """What a worker's batches held since it started. None where it does not say."""
+    """What a worker's batches held since it started. ``fill``: of the budget, where the worker tells it."""
 
     num_batches: int
     items_per_batch: float
     tokens_per_batch: float
+    fill: float | None
     padding_share: float
     cached_share: float
 
@@ -63,10 +72,12 @@ def _batches(details: dict[str, Any]) -> Batches | None:
     if not num_batches or not num_tokens:
         return None
     padding, cached = details.get("num_padding_tokens", 0), details.get("num_cached_tokens", 0)
+    computed, budget = num_tokens - cached + padding, details.get("max_batch_tokens")
     return Batches(
         num_batches,
         details.get("num_items", 0) / num_batches,
         num_tokens / num_batches,
-        padding / (num_tokens + padding),
-        cached / (num_tokens + cached),
+        computed / num_batches / budget if budget else None,
+        padding / max(computed, 1),
+        cached / num_tokens,
     )
