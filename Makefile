@@ -47,7 +47,7 @@ bench: $(STAMP) ## the benchmarks that need nothing but this machine, each as a 
 faults: $(STAMP) ## kill real processes for minutes and look for anything lost or done twice
 	$(BIN)/pytest -m faults
 
-chaos: $(STAMP) ## thousands of random schedules over the ledger
+chaos: $(STAMP) ## an hour of random schedules, random faults from three seeds, and a million items
 	$(BIN)/pytest -m chaos
 
 fuzz: $(STAMP) ## 10,000 made-up requests to every route, by two clients (FUZZ_SEED=2 for others, FUZZ_CASES=1000 for fewer)

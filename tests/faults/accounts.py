@@ -106,16 +106,17 @@ class Accounts:
         self.load.items = dict.fromkeys(living)
         self.load.until_ended(seconds=seconds)
         for job_id in living:
-            self._check(job_id, self.jobs[job_id])
+            self.check(job_id)
         self._check_that_there_is_nothing_besides(seconds)
         if receiver is not None:
-            self._check_what_was_told(receiver, living, seconds)
+            self.check_what_was_told(receiver, seconds)
 
     def num_items(self):
         return sum(len(account.items) for account in self.jobs.values())
 
-    def _check(self, job_id, account):
-        job = self.load.job(job_id)
+    def check(self, job_id):
+        """An ended job: each of its items once and right, counted and billed so."""
+        account, job = self.jobs[job_id], self.load.job(job_id)
         assert job["status"] in account.may_end, job
         results = self.load.results(job_id)
         assert [line["index"] for line in results] == list(account.items), "each item once, in order"
@@ -147,8 +148,9 @@ class Accounts:
             stray = f"SELECT count(*) FROM {table} t WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.id = t.job_id)"
             assert self.stack.sql(stray) == [(0,)], f"{table} of no job"
 
-    def _check_what_was_told(self, receiver, living, seconds):
-        told = {job_id for job_id in living if self.jobs[job_id].is_told}
+    def check_what_was_told(self, receiver, seconds):
+        """Each end was told, under one id."""
+        told = {job_id for job_id, account in self.jobs.items() if account.is_told and not account.is_deleted}
         query = "SELECT count(*) FROM deliveries WHERE job_id = ANY(%(ids)s::uuid[]) AND state = 'delivered'"
         next_hurry = 0.0
 

@@ -6,4 +6,4 @@ import pytest
 
 PARTS = ("chaos", "failpoint", "job", "operation", "postgres", "process", "redis", "webhook", "worker")
 
-pytest.register_assert_rewrite("accounts", "chaos", "load", "stack", *(f"{part}_scenarios" for part in PARTS))
+pytest.register_assert_rewrite("accounts", "chaos", "load", "soak", "stack", *(f"{part}_scenarios" for part in PARTS))
