@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import BigInteger, Connection, Integer, bindparam, text
@@ -21,6 +23,42 @@ _SET = text("""
     bindparam("max_queued_tokens", type_=BigInteger),
     bindparam("max_open_jobs", type_=Integer),
 )
+
+_LIST = text("""
+    SELECT c.id, c.name, c.weight, c.max_queued_tokens, c.max_open_jobs, c.created_at,
+           (SELECT count(*) FROM api_keys k
+             WHERE k.client_id = c.id AND (k.revoked_at IS NULL OR k.revoked_at > now())) AS num_live_keys,
+           (SELECT count(*) FROM jobs j
+             WHERE j.client_id = c.id AND j.state IN ('receiving', 'queued', 'running')) AS num_open_jobs,
+           (SELECT count(*) FROM jobs j WHERE j.client_id = c.id) AS num_jobs
+      FROM clients c ORDER BY c.name
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedClient:
+    """A client as its operator sees it. Limits: None is the setting's, 0 is none."""
+
+    id: UUID
+    name: str
+    weight: int
+    max_queued_tokens: int | None
+    max_open_jobs: int | None
+    created_at: datetime
+    num_live_keys: int
+    num_open_jobs: int
+    num_jobs: int
+
+
+def find(connection: Connection, name: str) -> UUID | None:
+    """The id of the client of that name."""
+    found: UUID | None = connection.execute(text("SELECT id FROM clients WHERE name = :name"), {"name": name}).scalar()
+    return found
+
+
+def list_all(connection: Connection) -> list[ListedClient]:
+    """Every client, by name."""
+    return [ListedClient(**row) for row in connection.execute(_LIST).mappings()]
 
 
 def ensure(

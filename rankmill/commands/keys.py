@@ -5,9 +5,6 @@ A key is printed once, alone on standard output; what is for the eyes goes to st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
@@ -15,28 +12,20 @@ import typer
 
 from core.errors import Refused
 from core.keys import fingerprint, new_key
-from rankmill.exits import reported, settings_from
+from rankmill.commands.clients import MaxOpenJobs, MaxQueuedTokens, Weight, check_name
+from rankmill.commands.ledger import DataDir, ledger, print_json, print_secret
+from rankmill.exits import reported
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from store.api_keys import ListedKey
 
 PANEL = "Processes"
 GRACE_SECONDS = 86_400.0
-MAX_NAME_CHARACTERS = 128
 
 keys = typer.Typer(
     no_args_is_help=True, help="Make, list, rotate and revoke API keys: at RANKMILL_DATABASE_URL, or in a data folder."
 )
 
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        help="The folder of a running `rankmill up` with a Postgres of its own.",
-        show_default="RANKMILL_DATABASE_URL, else .rankmill",
-    ),
-]
 KeyId = Annotated[UUID, typer.Argument(metavar="ID", help="A key's id, as `rankmill keys list` shows it.")]
 
 
@@ -50,33 +39,26 @@ def create(
     client: Annotated[str, typer.Option(help="Whose key it is. A client that is not there yet is made.")] = "default",
     *,
     is_admin: Annotated[bool, typer.Option("--admin", help="It may see the workers, too.")] = False,
-    weight: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000, help="The client's share of the workers.", show_default="1")
-    ] = None,
-    max_queued_tokens: Annotated[
-        int | None,
-        typer.Option(min=0, help="Tokens that the client may have queued; 0: no limit.", show_default="the setting"),
-    ] = None,
-    max_open_jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=2**31 - 1, help="Jobs that the client may have open; 0: no limit.", show_default="no limit"
-        ),
-    ] = None,
+    weight: Weight = None,
+    max_queued_tokens: MaxQueuedTokens = None,
+    max_open_jobs: MaxOpenJobs = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the key in it.")] = False,
     data_dir: DataDir = None,
 ) -> None:
     """Make a key and print it, this once. What is said of the client holds for all of its keys."""
     from store import api_keys, clients
 
-    if not 0 < len(client) <= MAX_NAME_CHARACTERS or not client.isprintable():
-        with reported():
-            raise Refused("invalid_client", f"a client's name has 1 to {MAX_NAME_CHARACTERS} printable characters")
+    with reported():
+        check_name(client)
     key = new_key()
-    with _ledger(data_dir) as connection:
+    with ledger(data_dir) as connection:
         limits = {"max_queued_tokens": max_queued_tokens, "max_open_jobs": max_open_jobs}
         client_id = clients.ensure(connection, client, weight=weight, **limits)
         key_id = api_keys.add(connection, client_id, fingerprint(key), is_admin=is_admin)
-    _print(key, f"key {key_id} of the client {client}: it is shown this once")
+    if as_json:
+        print_json({"id": key_id, "client": client, "key": key})
+        return
+    print_secret(key, f"key {key_id} of the client {client}: it is shown this once")
 
 
 @keys.command(name="list")
@@ -86,12 +68,10 @@ def list_keys(
     """List every key, without its text."""
     from store import api_keys
 
-    with _ledger(data_dir) as connection:
+    with ledger(data_dir) as connection:
         found = api_keys.list_all(connection)
     if as_json:
-        import msgspec
-
-        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        print_json(found)
         return
     _print_table(found)
 
@@ -99,20 +79,25 @@ def list_keys(
 @keys.command()
 def rotate(
     key_id: KeyId,
+    *,
     grace_seconds: Annotated[
         float, typer.Option(min=0, max=31_536_000, help="How long the old one is still good.")
     ] = GRACE_SECONDS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the key in it.")] = False,
     data_dir: DataDir = None,
 ) -> None:
     """Make a key in the place of another, and print it, this once."""
     from store import api_keys
 
     key = new_key()
-    with _ledger(data_dir) as connection:
+    with ledger(data_dir) as connection:
         new_id = api_keys.rotate(connection, key_id, fingerprint(key), old_seconds=grace_seconds)
         if new_id is None:
             raise _unknown(key_id)
-    _print(key, f"key {new_id} in the place of {key_id}, which is good for {grace_seconds:,.0f} s more")
+    if as_json:
+        print_json({"id": new_id, "in_place_of": key_id, "key": key})
+        return
+    print_secret(key, f"key {new_id} in the place of {key_id}, which is good for {grace_seconds:,.0f} s more")
 
 
 @keys.command()
@@ -120,36 +105,10 @@ def revoke(key_id: KeyId, data_dir: DataDir = None) -> None:
     """End a key. Every front end refuses it within a second."""
     from store import api_keys
 
-    with _ledger(data_dir) as connection:
+    with ledger(data_dir) as connection:
         if not api_keys.revoke(connection, key_id):
             raise _unknown(key_id)
     typer.echo(f"key {key_id} is revoked", err=True)
-
-
-@contextmanager
-def _ledger(data_dir: Path | None) -> Iterator[Connection]:
-    """A transaction at the address that is set, or in the Postgres that a running `rankmill up` brought."""
-    from rankmill.embedded.postgres import running_url
-    from store import schema_version
-    from store.database import Database
-
-    settings = settings_from(data_dir=data_dir)
-    with reported(hint="Is `rankmill up` running, or RANKMILL_DATABASE_URL set?"):
-        is_own = data_dir is not None or not settings.database_url
-        url = running_url(settings.data_dir.absolute()) if is_own else settings.database_url
-        database = Database(url, pool_size=1, name="rankmill keys")
-        try:
-            with database.begin() as connection:
-                if not schema_version.is_current(connection):
-                    raise Refused("schema", "the database is not of this version: run `rankmill migrate`")
-                yield connection
-        finally:
-            database.dispose()
-
-
-def _print(key: str, about: str) -> None:
-    typer.echo(about, err=True)
-    typer.echo(key)
 
 
 def _print_table(found: list[ListedKey]) -> None:
