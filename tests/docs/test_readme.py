@@ -51,9 +51,10 @@ def test_every_rankmill_command_that_a_page_names_exists_with_its_options(page: 
         if tool == "rankmill":
             assert rest[0] in known, f"rankmill {rest[0]}"
             command = known[rest[0]]
-            if isinstance(command, TyperGroup) and rest[1:]:
-                assert rest[1] in command.commands, f"rankmill {rest[0]} {rest[1]}"
-                command = command.commands[rest[1]]
+            words = iter(rest[1:])
+            while isinstance(command, TyperGroup) and (word := next(words, None)) is not None:
+                assert word in command.commands, f"rankmill {' '.join(rest)}"
+                command = command.commands[word]
             options = {option for parameter in command.params for option in (*parameter.opts, "--help")}
             named = {word.split("=")[0] for word in rest[1:] if word.startswith("-") and word != "-"}
             assert named <= options, f"rankmill {' '.join(rest)}"
