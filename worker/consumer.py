@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import redis
 import structlog
 from celery import Celery, signals
 from celery.apps.worker import Worker
@@ -19,6 +20,7 @@ from kombu.entity import Queue
 from kombu.transport import redis as redis_transport
 from kombu.transport import virtual
 
+from core.errors import Broken
 from store import failpoints, metrics, redis_faults
 
 log = structlog.get_logger()
@@ -50,8 +52,13 @@ class Consumer:
         )
 
     def run(self) -> None:
-        """Run tasks until ``end`` is called and every thread has come back. Redis may be away at any time."""
+        """Run tasks until ``end`` is called and every thread has come back. Redis may be away or full at any time.
+
+        Raises Broken where Celery ends for a reason of its own.
+        """
         self._worker.start()
+        if self._worker.exitcode:
+            raise Broken("Celery reads no more hints, and has logged why")
 
     def end(self) -> None:
         """Make ``run`` return: Celery's loop reads this flag whenever it wakes, so wake it. Any thread may call it."""
@@ -70,7 +77,7 @@ class Consumer:
 
 
 class _Window(redis_transport.QoS):
-    """How many messages are in hand. One that Redis can't be told of leaves the window all the same.
+    """How many messages are in hand. One that Redis can't be told of leaves the window, and enters it, all the same.
 
     Kombu keeps it. Once every place is taken so, nothing is read from Redis any more, so nobody notices that the
     connection is gone, and the worker hears of no work until it is started again. The message comes a second time after
@@ -86,6 +93,21 @@ class _Window(redis_transport.QoS):
         except Exception:
             virtual.QoS.ack(self, delivery_tag)
             raise
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        """Take a message. A full Redis can't note that we have it; Celery would end the process over that."""
+        try:
+            super().append(message, delivery_tag)  # type: ignore[no-untyped-call]
+        except redis.ResponseError as error:
+            log.warning("a hint is not noted as unacknowledged", reason=str(error))
+            virtual.QoS.append(self, message, delivery_tag)
+
+    def restore_visible(self, *arguments: Any, **options: Any) -> None:
+        """Let unacknowledged messages come again. A full Redis can't, and Celery would end the process over that, too."""
+        try:
+            super().restore_visible(*arguments, **options)  # type: ignore[no-untyped-call]
+        except redis.ResponseError as error:
+            log.warning("unacknowledged hints don't come again yet", reason=str(error))
 
 
 class _Reading(CeleryConsumer):  # type: ignore[misc]  # Celery has no types

@@ -61,6 +61,14 @@ class Accounts:
         self.jobs[job_id] = Account(dict(enumerate(items)), is_told and self.url is not None)
         return job_id
 
+    def wait(self, job_id, *, seconds=END_SECONDS):
+        """Look at the job until it has ended."""
+
+        def ended():
+            return self.ask("GET", f"/v1/jobs/{job_id}").json()["status"] in TERMINAL or time.sleep(PAUSE_SECONDS)
+
+        eventually(ended, seconds=seconds, what="the job ends")
+
     def cancel(self, job_id):
         """Cancel a job that may have ended."""
         self.jobs[job_id].may_end = {"completed", "cancelled"}

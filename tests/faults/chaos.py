@@ -170,7 +170,7 @@ class Client(threading.Thread):
     """Asks one thing after another until the time is over; what it raises is told at the end."""
 
     def __init__(self, accounts, asks, is_over):
-        super().__init__(name="client")
+        super().__init__(name="client", daemon=True)
         self.accounts, self.asks, self.is_over = accounts, asks, is_over
         self.fault = None
 
@@ -189,7 +189,7 @@ class Client(threading.Thread):
             items[ask.poison_at] += ask.poison
         job_id = accounts.submit(items, is_upload=ask.is_upload, is_told=ask.is_told, seconds=PATIENCE_SECONDS)
         if ask.then == "wait":
-            accounts.load.end_of(job_id, seconds=PATIENCE_SECONDS)
+            accounts.wait(job_id, seconds=PATIENCE_SECONDS)
         if ask.then in {"cancel", "retry"}:
             accounts.cancel(job_id)
         if ask.then == "retry":
@@ -254,8 +254,9 @@ def check_that_all_is_acknowledged(stack):
 
 def _join(clients, supervisor):
     """Clients end once what they asked is answered; what was armed may still have to be started again."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while any(client.is_alive() for client in clients) and time.monotonic() < until:
+    until = time.monotonic() + 2 * PATIENCE_SECONDS
+    while any(client.is_alive() for client in clients):
+        assert time.monotonic() < until, "clients are not answered"
         supervisor.look()
         time.sleep(LOOK_SECONDS)
 

@@ -128,3 +128,25 @@ def unreachable_redis(stack):
             number += 1
             time.sleep(3)
         stack.to_redis.heal()
+
+
+@scenario(
+    PART, "Redis is full while workers and a deliverer start and take hints: they stay, and work once it has room"
+)
+def started_beside_a_full_redis(stack):
+    names = ("worker-a", "worker-b", "deliverer")
+    with load(stack) as jobs, stack.redis() as client:
+        jobs.until(0.1)
+        client.config_set("maxmemory", "1")
+        try:
+            for name in names:
+                stack.kill_and_start(name)
+            eventually(stack.is_ready, seconds=60, what="both workers are ready")
+            time.sleep(AWAY_SECONDS)
+            stack.to_redis.reset()  # they connect again, and look for unacknowledged hints again
+            time.sleep(AWAY_SECONDS)
+        finally:
+            client.config_set("maxmemory", "0")
+        assert all(stack.children[name].poll() is None for name in names)
+        jobs.submit(make_items(20, seed=8))
+        jobs.submit(make_items(700, seed=9))
