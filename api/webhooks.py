@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
 from api import answers, cursors, webhook_documents
 from api.caller import ClientId
 from api.process import InProcess
+from api.times import Time
 from api.webhook_answers import (
     DeliveryPage,
     EndpointPage,
@@ -52,9 +53,7 @@ class RecoverQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    since: AwareDatetime = Field(
-        description="Events from then on; a time with its zone.", examples=["2026-01-31T12:00:00Z"]
-    )
+    since: Time = Field(description="Events from then on; a time with its zone.", examples=["2026-01-31T12:00:00Z"])
 
 
 @routes.get(ENDPOINTS, summary="List the addresses that are called back", **webhook_documents.LIST_ENDPOINTS)

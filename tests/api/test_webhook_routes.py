@@ -179,6 +179,10 @@ def test_what_is_not_there_or_another_clients_is_not_found(method, path, kind, a
         ("recover", "wrong_type"),
         ("recover?since=yesterday", "wrong_type"),
         ("recover?since=2026-01-01T00:00:00", "wrong_type"),
+        ("recover?since=0.5", "wrong_type"),
+        ("recover?since=1767225600", "wrong_type"),
+        ("recover?since=2026-02-30T00:00:00Z", "wrong_type"),
+        ("recover?since=20260101T000000Z", "wrong_type"),
         ("recover?since=2026-01-01T00:00:00Z&x=1", "unknown_parameter"),
     ],
 )
