@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 
 from core.errors import Refused
@@ -68,8 +69,9 @@ NONE = Template("none", "{query}{item}")
 NONE_ITEM_FIRST = Template("none", "{item}{query}")
 
 
+@lru_cache(maxsize=256)
 def sections(text: str) -> list[list[Piece]]:
-    """A template's text as what is tokenised together: at each seam a new section begins.
+    """A template's text as what is tokenised together: at each seam a new section begins. The lists are shared.
 
     Raises Refused for an unknown slot, a single brace, or a template without an item.
     """
