@@ -35,7 +35,7 @@ class Supervisor:
 
     def __init__(self, stack):
         self.stack = stack
-        self.unburied, self.armed = set(), {}
+        self.unburied, self.armed, self.are_armed = set(), {}, {}
         self.num_starts = Counter()
 
     def look(self):
@@ -45,7 +45,9 @@ class Supervisor:
             if child.poll() is not None:
                 if name.startswith("worker") and child.pid not in self.unburied:
                     dead_workers.forget(self.stack.postgres.url, pid=child.pid)
-                self.stack.start(name, **self.armed.pop(name, {}))
+                arms = self.armed.pop(name, {})
+                self.stack.start(name, **arms)
+                self.are_armed[name] = bool(arms)
                 self.num_starts[name] += 1
 
     def kill(self, name, *, is_buried=True, armed=None):
@@ -55,6 +57,15 @@ class Supervisor:
         if not is_buried:
             self.unburied.add(child.pid)
         child.kill()
+
+    def disarm(self):
+        """Whoever still waits for its failpoint dies now, and is started without one."""
+        self.armed.clear()
+        for name, is_armed in self.are_armed.items():
+            if is_armed:
+                self.kill(name)
+                self.stack.children[name].wait()
+        self.look()
 
     def signal(self, name, number):
         self.stack.children[name].send_signal(number)
@@ -214,6 +225,7 @@ def play(stack, plan, *, has_time=True):
             _calm(stack, supervisor, receiver)
             is_over.set()
             _join(clients, supervisor)
+        supervisor.disarm()
         for client in clients:
             if client.fault is not None:
                 raise client.fault
