@@ -128,7 +128,7 @@ DELETE_JOB: dict[str, Any] = {
     "status_code": 204,
     "responses": {
         204: {"description": "It is gone."},
-        **problems(_404=_NO_JOB, _409="`job_not_ended`: cancel it first"),
+        **problems(_404=_NO_JOB, _409="`job_not_ended`: cancel it first; `job_of_batch`"),
     },
 }
 _EVENT = {  # under OpenAPI 3.2's word for one item of a stream, which tools for 3.1 know too

@@ -10,7 +10,19 @@ import redis
 import structlog
 from celery import Celery
 
-from store import deliveries, hints, idempotency, metrics, notices, partitions, sweeps, webhook_endpoints, workers
+from store import (
+    batches,
+    deliveries,
+    files,
+    hints,
+    idempotency,
+    metrics,
+    notices,
+    partitions,
+    sweeps,
+    webhook_endpoints,
+    workers,
+)
 from store.leader import Leader
 
 log = structlog.get_logger()
@@ -95,6 +107,10 @@ class Sweeping:
             workers.remove_dead(connection)
         with leader.begin() as connection:
             idempotency.remove_expired(connection)
+        with leader.begin() as connection:
+            files.remove_expired(connection)
+        with leader.begin() as connection:  # before the days of their jobs are dropped
+            batches.remove_old(connection, retention_days=self._retention_days)
         with leader.begin() as connection:
             days = partitions.drop_days_before(connection, retention_days=self._retention_days)
         with leader.begin() as connection:

@@ -15,7 +15,7 @@ from core.chunks import ChunkKey, NewChunk
 from core.errors import Refused
 from core.jobs import SMALL_JOB_ITEMS, Job, NewJob
 from core.states import TERMINAL_JOB_STATES, JobState
-from store import idempotency, metrics, partitions, rows, tally
+from store import batches, idempotency, metrics, partitions, rows, tally
 from store.chunk_inserts import insert_chunks
 from store.database import Database
 from store.endings import cancel, end
@@ -152,6 +152,9 @@ def delete(connection: Connection, job_id: UUID, *, client_id: UUID | None) -> b
         return False
     if row.state not in TERMINAL_JOB_STATES:
         raise Refused("job_not_ended", f"the job is {row.state}: cancel it before you delete it", status=409)
+    if (batch_id := batches.of_job(connection, job_id)) is not None:
+        detail = f"the job is one of batch_{batch_id.hex}, whose answers are its results; it goes with the batch"
+        raise Refused("job_of_batch", detail, status=409)
     connection.execute(text("DELETE FROM results WHERE job_id = :job_id"), {"job_id": job_id})
     connection.execute(text("DELETE FROM jobs WHERE id = :job_id"), {"job_id": job_id})  # the rest cascades
     return True

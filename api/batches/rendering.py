@@ -17,6 +17,7 @@ from api.batches.raw_lines import split
 from api.dialects.asks import Ask, Dialect, Scored
 from api.dialects.urls import dialect_of
 from api.process import Process
+from api.readers import Reader
 from api.submit import choose_reader
 from core.batches import NO_JOB, Batch, Part
 from core.errors import Refused
@@ -56,6 +57,7 @@ class Rendering:
         self._process = process
         self._batch = batch
         self._jobs: dict[int, Job] = {}
+        self._reader: Reader | None = None
 
     def stream(self, *, is_error: bool) -> Iterator[bytes]:
         """All lines of one of the files, in the order of the input."""
@@ -92,13 +94,15 @@ class Rendering:
             asked = lines.read(line.data, batch.endpoint)
             dialect = dialect_of(batch.endpoint, asked.body)
             refusal = part.refusals.get(place)
-            ask = None if refusal is not None else dialect.ask(asked.body, self._reader)
+            ask = None if refusal is not None else dialect.ask(asked.body, self._choose)
             yield _Asked(asked.custom_id, dialect, ask, refusal)
         if place + 1 != part.num_lines:
             raise _gone()
 
-    def _reader(self, _model: str | None) -> Any:
-        return choose_reader(self._process, self._batch.model)  # what the line named when it was read
+    def _choose(self, _model: str | None) -> Reader:
+        """That of the model which the line named when it was read."""
+        self._reader = self._reader or choose_reader(self._process, self._batch.model)
+        return self._reader
 
     def _items(self, job_no: int, begin: int, end: int, *, needs_logprobs: bool) -> list[ItemResult]:
         with self._process.database.begin() as connection:
