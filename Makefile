@@ -27,12 +27,13 @@ demo: $(STAMP) ## from nothing: Postgres, Valkey, a real model, a real job, its 
 test: $(STAMP) ## every test but the `gpu`, `faults`, `chaos` and `fuzz` ones, on real Postgres and Valkey
 	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "not gpu and not faults and not chaos and not fuzz"
 
-check: $(STAMP) ## format, lint, types, import contracts, migrations against tables, documents
+check: $(STAMP) ## format, lint, types, import contracts, migrations against tables, documents, known vulnerabilities
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/docs tests/rankmill/test_schema.py
+	$(BIN)/python .ci/audit.py
 
 format: $(STAMP) ## format the code, and mend what the linter can mend by itself
 	$(BIN)/ruff format
