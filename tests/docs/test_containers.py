@@ -23,7 +23,9 @@ ROOT = Path(__file__).parents[2]
 OURS = ("migrate", "api", "scheduler", "deliverer", "worker", "worker-cpu")
 FROM_ENVIRONMENT = re.compile(r"\$\{\w+(:?[?-][^}]*)?\}")
 LITERAL_FALLBACK = re.compile(r"\$\{\w+:?-[^}]+\}")
+FALLBACK = re.compile(r"\$\{\w+:-([^}]*)\}")
 SECRET_NAME = re.compile(r"PASSWORD|SECRET|TOKEN|KEY")
+SETTINGS_OF_WEBHOOKS = {name for name in Settings.model_fields if name.startswith("webhook_")}
 VARIABLES = {"POSTGRES_PASSWORD": "x", "RANKMILL_MODEL": "fake"}
 
 compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -71,7 +73,9 @@ def test_every_command_is_one_of_rankmills() -> None:
 def test_every_variable_of_ours_is_a_setting_with_a_value_that_it_takes() -> None:
     for name in OURS:
         given = {key: value for key, value in services[name]["environment"].items() if key.startswith("RANKMILL_")}
-        fields = {key.removeprefix("RANKMILL_").lower(): value for key, value in given.items()}
+        fields = {
+            key.removeprefix("RANKMILL_").lower(): FALLBACK.sub(r"\1", str(value)) for key, value in given.items()
+        }
         assert fields.keys() <= Settings.model_fields.keys(), name
         Settings(**fields)
 
@@ -107,6 +111,36 @@ def test_our_processes_cannot_write_their_images_nor_gain_rights(name: str) -> N
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert not service.get("privileged")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_processes_write_into_memory_alone_but_for_models(name: str) -> None:
+    service = services[name]
+    assert service["tmpfs"] == ["/tmp"]
+    assert service.get("volumes", []) in ([], ["models:/cache"])
+
+
+def test_what_is_not_ours_gains_no_rights_either() -> None:
+    for name, service in services.items():
+        if service.get("profiles", ["cpu"]) != ["cpu"]:
+            continue  # started only by who asks for it
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+    assert services["redis"]["read_only"] is True
+    assert set(services["postgres"]["cap_add"]) == {"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}
+    assert not [name for name, service in services.items() if "cap_add" in service and name != "postgres"]
+
+
+def test_the_front_end_and_the_deliverer_have_every_setting_of_webhooks_alike() -> None:
+    fields = {f"RANKMILL_{name}".upper() for name in SETTINGS_OF_WEBHOOKS}
+    front_end, deliverer = services["api"]["environment"], services["deliverer"]["environment"]
+    assert fields <= deliverer.keys()
+    shared = fields - {"RANKMILL_WEBHOOK_TIMEOUT_SECONDS"}
+    assert {name: front_end[name] for name in shared} == {name: deliverer[name] for name in shared}
+    given = Settings(
+        **{name.removeprefix("RANKMILL_").lower(): FALLBACK.sub(r"\1", deliverer[name]) for name in sorted(fields)}
+    )
+    assert given.model_dump(include=SETTINGS_OF_WEBHOOKS) == Settings().model_dump(include=SETTINGS_OF_WEBHOOKS)
 
 
 def test_everything_waits_for_what_it_needs() -> None:
