@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from rankmill.commands import clients, jobs, keys, models, processes, stack, submit, webhooks
+from rankmill.commands import clients, doctor, jobs, keys, models, processes, stack, submit, webhooks
 
 app = typer.Typer(
     help="Scores text in bulk with causal language models.",
@@ -12,5 +12,5 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,  # local variables hold the texts of items
 )
-for group in (stack, submit, jobs, models, keys, clients, webhooks, processes):
+for group in (stack, submit, jobs, models, doctor, keys, clients, webhooks, processes):
     group.add_to(app)

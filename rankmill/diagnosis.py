@@ -2,87 +2,79 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from pathlib import Path
 
 import redis
+from sqlalchemy.exc import DBAPIError
 
+from core import admission
 from core.errors import NotReady
 from core.settings import Settings
-from store import schema_version, workers
+from rankmill import ledger_checks
+from rankmill.findings import Finding, judged, ok, wrong
 from store.database import Database
 
 REDIS_SECONDS = 3
+MAX_WAIT_SECONDS = 3_600.0
+NEARLY_FULL = 0.05  # of a disk, free
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing looked at. ``remedy`` is what an operator can do where it is wrong."""
-
-    what: str
-    is_ok: bool
-    detail: str
-    remedy: str = ""
-
-
-def diagnose(settings: Settings) -> list[Finding]:
+def diagnose(settings: Settings, *, max_wait_seconds: float = MAX_WAIT_SECONDS) -> list[Finding]:
     """Everything, in the order in which the parts need each other."""
-    return [*_ledger(settings), _redis(settings)]
+    return [*_ledger(settings, max_wait_seconds), *_redis(settings), *_disk(settings)]
 
 
-def _ledger(settings: Settings) -> Iterator[Finding]:
+def _ledger(settings: Settings, max_wait_seconds: float) -> Iterator[Finding]:
     if not settings.database_url:
-        yield Finding(
-            "Postgres", is_ok=False, detail="no address", remedy="set RANKMILL_DATABASE_URL, or run `rankmill up`"
-        )
+        yield wrong("Postgres", "no address", "set RANKMILL_DATABASE_URL, or run `rankmill up`")
         return
     database = Database(settings.database_url, pool_size=1, name="rankmill doctor")
     try:
         with database.begin() as connection:
-            is_current = schema_version.is_current(connection)
-            yield Finding("Postgres", is_ok=True, detail="answers")
-            yield Finding(
-                "schema",
-                is_ok=is_current,
-                detail="current" if is_current else "not of this version",
-                remedy="" if is_current else "run `rankmill migrate`",
-            )
-            if is_current:
-                yield from _workers(workers.list_all(connection))
+            yield ok("Postgres", "answers")
+            yield from ledger_checks.checks(connection, settings, max_wait_seconds=max_wait_seconds)
     except NotReady as error:
-        yield Finding(
-            "Postgres", is_ok=False, detail=str(error), remedy="is it running, and is RANKMILL_DATABASE_URL right?"
-        )
+        yield wrong("Postgres", str(error), "is it running, and is RANKMILL_DATABASE_URL right?")
+    except DBAPIError as error:
+        yield wrong("Postgres", str(error.orig), "may the user of RANKMILL_DATABASE_URL read Rankmill's tables?")
     finally:
         database.dispose()
 
 
-def _workers(found: list[workers.Worker]) -> Iterator[Finding]:
-    for worker in found:
-        if worker.info.state == "refused":
-            yield Finding(
-                f"worker {worker.info.owner}",
-                is_ok=False,
-                detail=f"does not serve {worker.info.model}: {worker.details.get('reason')}",
-                remedy="mend the model, its template or its labels, and start the worker again",
-            )
-        else:
-            detail = f"{worker.info.state}, {worker.info.model}" if worker.is_alive else "silent: its leases run out"
-            yield Finding(f"worker {worker.info.owner}", is_ok=worker.is_alive, detail=detail)
-    if not any(worker.is_alive and worker.info.state == "ready" for worker in found):
-        yield Finding("workers", is_ok=False, detail="none is ready", remedy="start one: `rankmill worker`")
-
-
-def _redis(settings: Settings) -> Finding:
+def _redis(settings: Settings) -> Iterator[Finding]:
     if not settings.redis_url:
-        return Finding("Redis", is_ok=False, detail="no address", remedy="set RANKMILL_REDIS_URL, or run `rankmill up`")
+        yield wrong("Redis", "no address", "set RANKMILL_REDIS_URL, or run `rankmill up`")
+        return
     try:
         with redis.Redis.from_url(
             settings.redis_url, socket_timeout=REDIS_SECONDS, socket_connect_timeout=REDIS_SECONDS
         ) as client:
-            client.ping()
+            memory = client.info("memory")
     except (redis.RedisError, OSError, ValueError) as error:
-        return Finding(
-            "Redis", is_ok=False, detail=str(error), remedy="is it running, and is RANKMILL_REDIS_URL right?"
-        )
-    return Finding("Redis", is_ok=True, detail="answers")
+        yield wrong("Redis", str(error), "is it running, and is RANKMILL_REDIS_URL right?")
+        return
+    yield ok("Redis", "answers")
+    policy = memory.get("maxmemory_policy", "noeviction")
+    remedy = "hints would vanish when it is full: set `maxmemory-policy noeviction`"
+    yield judged("Redis' policy", policy == "noeviction", f"maxmemory-policy {policy}", remedy)
+    used, most = int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0))
+    refusal = admission.redis_refusal(used, most, settings.max_redis_share)
+    if refusal is not None:
+        yield wrong("Redis' memory", refusal.detail, "give it more (maxmemory), or find who else fills it")
+
+
+def _disk(settings: Settings) -> Iterator[Finding]:
+    """The disk with Postgres' files, where it is one of this machine."""
+    folder = Path(settings.ledger_dir) if settings.ledger_dir else settings.data_dir
+    if not folder.is_dir():
+        return
+    usage = shutil.disk_usage(folder)
+    is_roomy = usage.free >= settings.min_free_disk_bytes and usage.free >= NEARLY_FULL * usage.total
+    detail = f"{usage.free / 2**30:,.1f} GiB of {usage.total / 2**30:,.1f} are free under {folder}"
+    remedy = (
+        f"make room: with less than {settings.min_free_disk_bytes / 2**30:,.1f} GiB free no job is taken, and Postgres"
+        " stops when nothing is left"
+    )
+    yield judged("disk", is_roomy, detail, remedy)

@@ -24,6 +24,14 @@ def newest() -> str:
     return max(name.partition("_")[0] for name in names if name[:1].isdigit())
 
 
+def found(connection: Connection) -> str | None:
+    """The database's revision; None where it has none of ours."""
+    if connection.execute(_FOUND).scalar() is None:
+        return None
+    version = connection.execute(_VERSION).scalar()
+    return None if version is None else str(version)
+
+
 def is_current(connection: Connection) -> bool:
     """Whether the database has this code's schema, or a later one."""
     if connection.execute(_FOUND).scalar() is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
@@ -231,5 +232,6 @@ class WorkerProcess:
             **({} if self._batcher is None else asdict(self._batcher.stats)),
             **rates.to_details(self._ledger.meter.rate()),
             "is_engine_ready": self._engine.is_ready,
+            "clock": round(time.time(), 3),  # by which a check-up sees that it is off
             "num_engine_restarts": self._engine.num_deaths,
         }

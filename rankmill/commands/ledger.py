@@ -29,12 +29,13 @@ DataDir = Annotated[
 @contextmanager
 def transactions(data_dir: Path | None) -> Iterator[Begin]:
     """What begins transactions there. Errors end the command with their line and status."""
+    from rankmill import logs
     from rankmill.embedded.postgres import running_url
     from store import schema_version
     from store.database import Database
 
     settings = settings_from(data_dir=data_dir)
-    with reported(hint="Is `rankmill up` running, or RANKMILL_DATABASE_URL set?"):
+    with reported(hint="Is `rankmill up` running, or RANKMILL_DATABASE_URL set?"), logs.silenced():
         is_own = data_dir is not None or not settings.database_url
         url = running_url(settings.data_dir.absolute()) if is_own else settings.database_url
         database = Database(url, pool_size=1, name="rankmill command")

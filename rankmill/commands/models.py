@@ -1,4 +1,4 @@
-"""Commands about models and about what is wrong: the catalogue, what a server serves, and a check-up."""
+"""The catalogue of models that a server may serve."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from typing import Annotated
 
 import typer
 
-from rankmill.exits import Exit, reported, settings_from
+from rankmill.exits import reported, settings_from
 
 PANEL = "Models and health"
 
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the app."""
-    for command in (models, doctor):
-        app.command(rich_help_panel=PANEL)(command)
+    app.command(rich_help_panel=PANEL)(models)
 
 
 def models(
@@ -36,16 +35,3 @@ def models(
         labels = ", ".join(map(repr, entry.labels)) or "the template's"
         table.add_row(entry.name, entry.source, entry.template, labels, str(len(entry.known_answers)))
     Console().print(table)
-
-
-def doctor() -> None:
-    """Look at Postgres, Redis, the schema and the workers, and say what is wrong and what to do. Exit status 1 if so."""
-    from rankmill.diagnosis import diagnose
-
-    findings = diagnose(settings_from())
-    for finding in findings:
-        typer.echo(f"{'ok   ' if finding.is_ok else 'WRONG'} {finding.what}: {finding.detail}")
-        if finding.remedy:
-            typer.echo(f"      → {finding.remedy}")
-    if not all(finding.is_ok for finding in findings):
-        raise typer.Exit(Exit.FAILED)

@@ -17,7 +17,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from core.errors import Broken
+from core.errors import Broken, NotReady
 from rankmill.embedded import ports, process
 
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # as the wheel for Linux names them
@@ -109,6 +109,16 @@ class Valkey:
             "daemonize no\n"
         )
         return file
+
+
+def running_url(folder: Path) -> str:
+    """Where the server over ``folder`` would answer, which another process started. Raises NotReady where none was."""
+    try:
+        lines = (folder / "valkey" / "valkey.conf").read_text().splitlines()
+    except OSError as error:
+        raise NotReady(f"no Valkey was started over {folder}, or its files are another user's") from error
+    said = dict(line.partition(" ")[::2] for line in lines)
+    return f"redis://:{said['requirepass']}@{ports.LOOPBACK}:{said['port']}/0"
 
 
 def binary() -> Path:
