@@ -65,19 +65,22 @@ class Processor:
         self._news.set()
 
     def _run(self) -> None:
+        pause = POLL_SECONDS
         while not self._stop.is_set():
             self._news.clear()
             try:
                 with self._process.database.begin() as connection:
                     batch = batch_steps.claim(connection, owner=self._owner)
                 if batch is not None:
-                    self._move_on(batch)
+                    pause = min(pause, self._move_on(batch))
                     continue
             except NotReady as error:
                 log.warning("batches wait", reason=str(error))
-            self._news.wait(POLL_SECONDS)
+            self._news.wait(pause)
+            pause = POLL_SECONDS
 
-    def _move_on(self, batch: Batch) -> None:
+    def _move_on(self, batch: Batch) -> float:
+        """Do what can be done; how many seconds later it is worth looking again."""
         self._held = batch
         seconds: float | None = BROKEN_SECONDS
         try:
@@ -91,9 +94,11 @@ class Processor:
             log.exception("a batch was not moved on", batch_id=str(batch.id))
         finally:
             self._held = None
-        if seconds is not None:
-            with self._process.database.begin() as connection:
-                batch_steps.release(connection, batch, seconds=seconds)
+        if seconds is None:
+            return POLL_SECONDS
+        with self._process.database.begin() as connection:
+            batch_steps.release(connection, batch, seconds=seconds)
+        return seconds
 
     def _step(self, batch: Batch) -> float | None:
         """Seconds until it is worth looking again; None: never."""

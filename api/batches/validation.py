@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -99,29 +100,35 @@ class Validation:
             raise LineFault("duplicate_custom_id", message, "custom_id")
         dialect = dialect_of(self._batch.endpoint, asked.body)
         try:
-            ask = dialect.ask(asked.body, self._reader)
-            self._check_model(ask.reader.card.name)
+            ask = dialect.ask(asked.body, self._choose)
             if ask.request is None or self._faults:
                 return Placed(NO_JOB, 0, 0), None
             submission = dialect.submission(ask, self._batch.client_id, self._limits)
         except Refused as error:
             if error.code in _OF_MODELS:
                 raise LineFault(_OF_MODELS[error.code], error.detail, "body.model") from None
+            self._look_at_model(asked.body)
             answer = dialect.refuse(error.status, error.code, error.detail, field=error.field)
             body = msgspec.json.decode(answer.body)
             return Placed(NO_JOB, 0, 0), {"status": answer.status_code, "body": body}
         return self._gathering.add(submission), None
 
-    def _reader(self, model: str | None) -> Reader:
+    def _choose(self, model: str | None) -> Reader:
+        """As the dialect's line names it. Raises LineFault where the lines before named another one."""
         if model not in self._readers:
             self._readers[model] = choose_reader(self._process, model)
-        return self._readers[model]
-
-    def _check_model(self, model: str) -> None:
-        self._model = self._model or model
-        if model != self._model:
-            message = f"a batch has one model: expected {self._model!r}, as in the first line, and got {model!r}"
+        reader = self._readers[model]
+        self._model = self._model or reader.card.name
+        if reader.card.name != self._model:
+            message = f"a batch has one model: expected {self._model!r}, as in the lines before, and got {model!r}"
             raise LineFault("model_mismatch", message, "body.model")
+        return reader
+
+    def _look_at_model(self, body: dict[str, Any]) -> None:
+        """Of a line that was refused, maybe before its model was looked at."""
+        model = body.get("model")
+        with suppress(Refused):
+            self._choose(model if isinstance(model, str) else None)
 
     def _fault(self, fault: LineFault, line: int | None) -> None:
         self._faults.append(fault.to_error(line))
