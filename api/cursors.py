@@ -1,14 +1,20 @@
-"""Cursors: where a list goes on, as opaque text that is good for that list alone."""
+"""Cursors: where a list goes on, as opaque text that is good for that list alone.
+
+Each ends with a check on the rest: one that was changed, or cut and put together, is refused. It is no signature: a cursor
+opens nothing, as every list shows its reader's own alone.
+"""
 
 from __future__ import annotations
 
 import binascii
 import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import sha256
 from uuid import UUID
 
 from core.errors import Refused
 
+CHECK_BYTES = 5
 _RESULTS = struct.Struct(">B16sQ")  # kind and version, the job, the position
 _LAST = struct.Struct(">B16s")  # kind and version, the last one that was listed
 _RESULTS_1 = 0x11
@@ -89,17 +95,21 @@ def _before(kind: int, cursor: str | None) -> UUID | None:
 
 
 def _encode(data: bytes) -> str:
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
+    return urlsafe_b64encode(data + _check(data)).rstrip(b"=").decode()
 
 
 def _decode(cursor: str, num_bytes: int) -> bytes:
     try:
-        data = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        data = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))[:num_bytes]
     except (binascii.Error, ValueError):
         raise _invalid() from None
     if len(data) != num_bytes or _encode(data) != cursor:
         raise _invalid()
     return data
+
+
+def _check(data: bytes) -> bytes:
+    return sha256(b"rankmill cursor" + data).digest()[:CHECK_BYTES]
 
 
 def _invalid() -> Refused:

@@ -25,6 +25,7 @@ class Database:
             raise Broken("no Postgres to reach: set RANKMILL_DATABASE_URL")
         self.engine: Engine = create_engine(
             make_url(url).set(drivername="postgresql+psycopg"),
+            hide_parameters=True,  # an error that is logged tells nothing of an item or a secret
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=10,

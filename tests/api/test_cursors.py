@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.cursors import jobs_before, jobs_cursor, results_cursor, results_position
+from api.cursors import (
+    deliveries_before,
+    deliveries_cursor,
+    endpoints_before,
+    endpoints_cursor,
+    jobs_before,
+    jobs_cursor,
+    ranking_cursor,
+    ranking_position,
+    results_cursor,
+    results_position,
+)
 from core.errors import Refused
 
 JOB, ANOTHER = UUID(int=1), UUID(int=2)
@@ -46,7 +57,7 @@ def test_no_text_is_taken_for_a_cursor(text):
         results_cursor(JOB, 1) + "=",
         results_cursor(JOB, 1) + "\n",
         results_cursor(JOB, 1)[:-1],
-        results_cursor(JOB, 0)[:-1] + "B",  # the same bytes, written otherwise
+        results_cursor(JOB, 0) + "A",  # more than its bytes
         " " + results_cursor(JOB, 1),
     ],
     ids=[
@@ -56,7 +67,7 @@ def test_no_text_is_taken_for_a_cursor(text):
         "padded",
         "with a line end",
         "cut",
-        "not canonical",
+        "longer",
         "with a blank",
     ],
 )
@@ -68,3 +79,35 @@ def test_a_cursor_that_was_not_given_out_for_this_job_is_refused(cursor):
 def test_a_cursor_of_results_is_none_of_jobs():
     with pytest.raises(Refused):
         jobs_before(results_cursor(JOB, 1))
+
+
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+MADE = {
+    "results": (results_cursor(JOB, 5), lambda cursor: results_position(cursor, JOB, num_items=2**40)),
+    "ranking": (ranking_cursor(JOB, 5), lambda cursor: ranking_position(cursor, JOB, num_items=2**40)),
+    "jobs": (jobs_cursor(JOB), jobs_before),
+    "endpoints": (endpoints_cursor(JOB), endpoints_before),
+    "deliveries": (deliveries_cursor(JOB), deliveries_before),
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+@given(st.data())
+def test_a_cursor_with_another_character_anywhere_is_refused(kind, data):
+    cursor, read = MADE[kind]
+    place = data.draw(st.integers(0, len(cursor) - 1))
+    other = data.draw(st.sampled_from(ALPHABET.replace(cursor[place], "")))
+    with pytest.raises(Refused) as refused:
+        read(cursor[:place] + other + cursor[place + 1 :])
+    assert (refused.value.code, refused.value.status) == ("invalid_cursor", 400)
+
+
+@pytest.mark.parametrize("kind", MADE)
+@given(st.data())
+def test_a_cursor_that_was_cut_lengthened_or_shuffled_is_refused(kind, data):
+    cursor, read = MADE[kind]
+    start, stop = sorted(data.draw(st.tuples(st.integers(0, len(cursor)), st.integers(0, len(cursor)))))
+    changed = cursor[:start] + data.draw(st.text(ALPHABET, max_size=8)) + cursor[stop:]
+    if changed != cursor:
+        with pytest.raises(Refused):
+            read(changed)
