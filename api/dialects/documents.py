@@ -90,6 +90,25 @@ _NIM: Shown = {
     "nim": ("A query and passages", {"query": {"text": _QUERY}, "passages": [{"text": text} for text in _TEXTS]})
 }
 
+_SIDES = list(dict.fromkeys(name for pair in vllm_score.PAIRS for name in pair))
+_NARROWER: dict[str, dict[str, Any]] = {
+    "SGLangScoreRequest": {
+        "required": ["query", "items", "label_token_ids"],
+        "properties": {name: {"not": {"type": "null"}} for name in ("query", "items", "label_token_ids")},
+    },
+    "VllmScoreRequest": {
+        "oneOf": [
+            {
+                "required": list(pair),
+                "properties": {name: {"type": "null"} for name in _SIDES if name not in pair}
+                | {name: {"not": {"type": "null"}} for name in pair},
+            }
+            for pair in vllm_score.PAIRS
+        ]
+    },
+}
+"""What the dialects refuse in words of their own, and the types of the fields don't say."""
+
 _RERANKS = ["RerankRequest", "InfinityRequest", "VoyageRequest", "SGLangRerankRequest"]
 _RERANKED = ["RerankAnswer", "InfinityAnswer", "VoyageAnswer", "[]SGLangRerankResult"]
 
@@ -97,7 +116,9 @@ _RERANKED = ["RerankAnswer", "InfinityAnswer", "VoyageAnswer", "[]SGLangRerankRe
 def _any_of(names: Sequence[str]) -> dict[str, Any]:
     """One of these; ``[]`` before a name stands for a list of them."""
     found = [
-        {"type": "array", "items": schema(name[2:])["schema"]} if name.startswith("[]") else schema(name)["schema"]
+        {"type": "array", "items": schema(name[2:])["schema"]}
+        if name.startswith("[]")
+        else schema(name)["schema"] | _NARROWER.get(name, {})
         for name in names
     ]
     return {"schema": found[0] if len(found) == 1 else {"anyOf": found}}

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from api import faults
 from api.dialects import refusals, relevance
 from api.dialects.asks import Ask, Choose, Dialect, Scored
-from api.dialects.relevance import Relevance, check_top, warnings_of
+from api.dialects.relevance import COUNT, NOT_EMPTY, Relevance, check_top, warnings_of
 from api.dialects.rerank import RerankUsage
 from api.requests import Text
 
@@ -19,10 +19,10 @@ class InfinityRequest(Relevance, frozen=True, kw_only=True):
     """A query, and documents to rank by how relevant they are to it."""
 
     query: Text
-    documents: Annotated[list[Text], Meta(description="At least one.")]
+    documents: Annotated[list[Text], Meta(description="At least one.", extra_json_schema=NOT_EMPTY)]
     return_documents: Annotated[bool | None, Meta(description="Whether results carry their texts.")] = None
     raw_scores: Annotated[bool | None, Meta(description="Log-odds instead of probabilities.")] = None
-    top_n: Annotated[int | None, Meta(description="The best n alone; 0 or null: all.")] = None
+    top_n: Annotated[int | None, Meta(description="The best n alone; 0 or null: all.", extra_json_schema=COUNT)] = None
 
 
 class InfinityResult(Struct, frozen=True):

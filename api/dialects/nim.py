@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from api import faults
 from api.dialects import refusals, relevance
 from api.dialects.asks import Ask, Choose, Dialect, Scored
-from api.dialects.relevance import Document, Relevance, check_unsupported, warnings_of
+from api.dialects.relevance import NOT_EMPTY, Document, Relevance, check_unsupported, warnings_of
 from api.requests import Text
 
 
@@ -18,10 +18,14 @@ class NIMRequest(Relevance, frozen=True, kw_only=True):
     """A query, and passages to rank by how relevant they are to it."""
 
     query: Document
-    passages: Annotated[list[Document], Meta(description="At least one.")]
-    truncate: Annotated[Text | None, Meta(description='"NONE" (default): refuse what is too long; "END": cut it.')] = (
-        None
-    )
+    passages: Annotated[list[Document], Meta(description="At least one.", extra_json_schema=NOT_EMPTY)]
+    truncate: Annotated[
+        Text | None,
+        Meta(
+            description='"NONE" (default): refuse what is too long; "END": cut it.',
+            extra_json_schema={"enum": ["NONE", "END", None]},
+        ),
+    ] = None
 
 
 class NIMRanking(Struct, frozen=True):

@@ -29,6 +29,12 @@ PLACEHOLDERS = {
 }  # what SGLang's and Infinity's clients call a model that they don't name
 
 
+# What the types don't say, for the document.
+NULL = {"type": "null"}
+COUNT = {"minimum": 0}
+NOT_EMPTY = {"minItems": 1}
+
+
 class Relevance(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """What every dialect takes, though its system has only the first."""
 

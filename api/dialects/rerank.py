@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from api import faults
 from api.dialects import refusals, relevance, vllm_options
 from api.dialects.asks import Ask, Choose, Dialect, Scored
-from api.dialects.relevance import Document, check_top, check_unsupported, warnings_of
+from api.dialects.relevance import COUNT, NOT_EMPTY, NULL, Document, check_top, check_unsupported, warnings_of
 from api.dialects.vllm_options import VllmOptions
 from api.requests import Text
 
@@ -35,16 +35,21 @@ class RerankRequest(VllmOptions, frozen=True, kw_only=True):
     """A query, and documents to rank by how relevant they are to it."""
 
     query: Annotated[Text | Document, Meta(description="A text, or an object with one.")]
-    documents: Annotated[list[Text | Document], Meta(description="At least one; texts, or objects with one.")]
-    top_n: Annotated[int | None, Meta(description="The best n alone; 0 or null: all.")] = None
+    documents: Annotated[
+        list[Text | Document],
+        Meta(description="At least one; texts, or objects with one.", extra_json_schema=NOT_EMPTY),
+    ]
+    top_n: Annotated[int | None, Meta(description="The best n alone; 0 or null: all.", extra_json_schema=COUNT)] = None
     return_documents: Annotated[
         bool | None, Meta(description="Whether results carry their texts; default: on /v1, but not on /v2.")
     ] = None
-    rank_fields: Annotated[list[Text] | None, Meta(description='["text"] and nothing else.')] = None
-    max_chunks_per_doc: Annotated[int | None, Meta(description="null and nothing else: documents are read whole.")] = (
-        None
-    )
-    relevant_spans: Annotated[Any, Meta(description="null and nothing else.")] = None
+    rank_fields: Annotated[
+        list[Text] | None, Meta(description='["text"] and nothing else.', extra_json_schema={"enum": [["text"], None]})
+    ] = None
+    max_chunks_per_doc: Annotated[
+        Any, Meta(description="null and nothing else: documents are read whole.", extra_json_schema=NULL)
+    ] = None
+    relevant_spans: Annotated[Any, Meta(description="null and nothing else.", extra_json_schema=NULL)] = None
 
 
 class RerankResult(Struct, frozen=True):

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from api import faults
 from api.dialects import refusals, relevance
 from api.dialects.asks import Ask, Choose, Dialect, Scored
-from api.dialects.relevance import Relevance, check_top
+from api.dialects.relevance import COUNT, NOT_EMPTY, Relevance, check_top
 from api.requests import Text
 
 
@@ -18,11 +18,11 @@ class SGLangRerankRequest(Relevance, frozen=True, kw_only=True):
     """A query, documents to rank, and what relevant means."""
 
     query: Text
-    documents: Annotated[list[Text], Meta(description="At least one.")]
+    documents: Annotated[list[Text], Meta(description="At least one.", extra_json_schema=NOT_EMPTY)]
     instruct: Annotated[
         Text | None, Meta(description="Fills the template's place for an instruction; null: its own.")
     ] = None
-    top_n: Annotated[int | None, Meta(description="The best n alone; 0 or null: all.")] = None
+    top_n: Annotated[int | None, Meta(description="The best n alone; 0 or null: all.", extra_json_schema=COUNT)] = None
     return_documents: Annotated[bool | None, Meta(description="Whether results carry their texts; default: true.")] = (
         None
     )

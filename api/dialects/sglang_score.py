@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from api import faults
 from api.dialects import refusals
 from api.dialects.asks import Ask, Choose, Dialect, Scored
-from api.dialects.relevance import check_unsupported, model_of
+from api.dialects.relevance import NOT_EMPTY, NULL, check_unsupported, model_of
 from api.requests import Item, JobRequest, Text, TokenIds
 from core.errors import Refused
 from core.templates import NONE, NONE_ITEM_FIRST
@@ -26,20 +26,27 @@ class SGLangScoreRequest(Struct, forbid_unknown_fields=True, frozen=True, kw_onl
         Text | list[Text | TokenIds] | None, Meta(description="All texts or all token ids; one text is one item.")
     ] = None
     label_token_ids: Annotated[
-        list[int | TokenIds] | None, Meta(description="1 to 128 different token ids, or a list of them for each item.")
+        list[int | TokenIds] | None,
+        Meta(description="1 to 128 different token ids, or a list of them for each item.", extra_json_schema=NOT_EMPTY),
     ] = None
     apply_softmax: Annotated[
         bool, Meta(description="Probabilities over the labels (two at least), or over the vocabulary (false).")
     ] = False
     item_first: Annotated[bool, Meta(description="Join as item + query instead of query + item.")] = False
     model: Annotated[Text | None, Meta(description='A served model\'s name; "default": the only one.')] = None
-    temperature: Annotated[float | None, Meta(description="1 and nothing else.")] = None
-    return_token_logprobs: Annotated[bool | None, Meta(description="false and nothing else.")] = None
-    return_pooled_hidden_states: Annotated[bool | None, Meta(description="false and nothing else.")] = None
-    score_extraction_token: Annotated[Any, Meta(description="null and nothing else.")] = None
-    embed_override_token_id: Annotated[Any, Meta(description="null and nothing else.")] = None
-    query_embed_overrides: Annotated[Any, Meta(description="null and nothing else.")] = None
-    item_embed_overrides: Annotated[Any, Meta(description="null and nothing else.")] = None
+    temperature: Annotated[
+        float | None, Meta(description="1 and nothing else.", extra_json_schema={"enum": [1, None]})
+    ] = None
+    return_token_logprobs: Annotated[
+        bool | None, Meta(description="false and nothing else.", extra_json_schema={"enum": [False, None]})
+    ] = None
+    return_pooled_hidden_states: Annotated[
+        bool | None, Meta(description="false and nothing else.", extra_json_schema={"enum": [False, None]})
+    ] = None
+    score_extraction_token: Annotated[Any, Meta(description="null and nothing else.", extra_json_schema=NULL)] = None
+    embed_override_token_id: Annotated[Any, Meta(description="null and nothing else.", extra_json_schema=NULL)] = None
+    query_embed_overrides: Annotated[Any, Meta(description="null and nothing else.", extra_json_schema=NULL)] = None
+    item_embed_overrides: Annotated[Any, Meta(description="null and nothing else.", extra_json_schema=NULL)] = None
 
 
 class SGLangUsage(Struct, frozen=True):

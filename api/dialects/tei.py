@@ -13,18 +13,22 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from api import faults
 from api.dialects import refusals, relevance
 from api.dialects.asks import Ask, Choose, Dialect, Scored
-from api.dialects.relevance import Relevance, check_unsupported
+from api.dialects.relevance import NOT_EMPTY, NULL, Relevance, check_unsupported
 from api.requests import Text
 from core.errors import Refused
+
+DIRECTION = {"enum": ["right", "Right", "left", "Left", None]}
 
 
 class TEIRequest(Relevance, frozen=True, kw_only=True):
     """A query, and texts to rank by how relevant they are to it."""
 
     query: Text
-    texts: Annotated[list[Text], Meta(description="At least one.")]
+    texts: Annotated[list[Text], Meta(description="At least one.", extra_json_schema=NOT_EMPTY)]
     truncate: Annotated[bool | None, Meta(description="Cut what is too long (default), or refuse it (false).")] = None
-    truncation_direction: Annotated[Text | None, Meta(description='"right", or "left" where nothing is cut.')] = None
+    truncation_direction: Annotated[
+        Text | None, Meta(description='"right", or "left" where nothing is cut.', extra_json_schema=DIRECTION)
+    ] = None
     raw_scores: Annotated[bool | None, Meta(description="Log-odds instead of probabilities.")] = None
     return_text: Annotated[bool | None, Meta(description="Whether results carry their texts.")] = None
 
@@ -41,15 +45,19 @@ class SimilarityInputs(Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     """A sentence, and others to compare with it."""
 
     source_sentence: Text
-    sentences: Annotated[list[Text], Meta(description="At least one.")]
+    sentences: Annotated[list[Text], Meta(description="At least one.", extra_json_schema=NOT_EMPTY)]
 
 
 class SimilarityParameters(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """How to read them."""
 
     truncate: Annotated[bool | None, Meta(description="Cut what is too long (default), or refuse it (false).")] = None
-    truncation_direction: Annotated[Text | None, Meta(description='"right", or "left" where nothing is cut.')] = None
-    prompt_name: Annotated[Any, Meta(description="null and nothing else; template is ours.")] = None
+    truncation_direction: Annotated[
+        Text | None, Meta(description='"right", or "left" where nothing is cut.', extra_json_schema=DIRECTION)
+    ] = None
+    prompt_name: Annotated[
+        Any, Meta(description="null and nothing else; template is ours.", extra_json_schema=NULL)
+    ] = None
 
 
 class SimilarityRequest(Relevance, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from api.dialects import relevance
-from api.dialects.relevance import Relevance, check_unsupported
+from api.dialects.relevance import COUNT, NULL, Relevance, check_unsupported
 from api.readers import Reader
 from api.requests import Text
 from core.errors import Refused
@@ -19,15 +19,25 @@ class VllmOptions(Relevance, frozen=True, kw_only=True):
     user: Annotated[Text | None, Meta(description="Taken and ignored.")] = None
     priority: Annotated[int | None, Meta(description="Taken and ignored: no client goes before another.")] = None
     truncate_prompt_tokens: Annotated[
-        int | None, Meta(description="-1, or all that the model takes: cut what is too long, and say so.")
+        int | None,
+        Meta(
+            description="-1, or all that the model takes: cut what is too long, and say so.",
+            extra_json_schema={"minimum": -1},
+        ),
     ] = None
-    truncation_side: Annotated[Text | None, Meta(description='"right" and nothing else.')] = None
+    truncation_side: Annotated[
+        Text | None, Meta(description='"right" and nothing else.', extra_json_schema={"enum": ["right", None]})
+    ] = None
     use_activation: Annotated[bool | None, Meta(description="false: log-odds instead of probabilities.")] = None
-    max_tokens_per_query: Annotated[int | None, Meta(description="A longer query is refused; 0: any.")] = None
-    max_tokens_per_doc: Annotated[
-        int | None, Meta(description="A longer document is cut to so many tokens; 0: none is.")
+    max_tokens_per_query: Annotated[
+        int | None, Meta(description="A longer query is refused; 0: any.", extra_json_schema=COUNT)
     ] = None
-    mm_processor_kwargs: Annotated[Any, Meta(description="null and nothing else: there are texts alone.")] = None
+    max_tokens_per_doc: Annotated[
+        int | None, Meta(description="A longer document is cut to so many tokens; 0: none is.", extra_json_schema=COUNT)
+    ] = None
+    mm_processor_kwargs: Annotated[
+        Any, Meta(description="null and nothing else: there are texts alone.", extra_json_schema=NULL)
+    ] = None
 
 
 def check(options: VllmOptions, queries: list[str], reader: Reader) -> bool:

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from api import faults
 from api.dialects import refusals, relevance
 from api.dialects.asks import Ask, Choose, Dialect, Scored
-from api.dialects.relevance import Relevance, check_top, warnings_of
+from api.dialects.relevance import COUNT, NOT_EMPTY, Relevance, check_top, warnings_of
 from api.requests import Text
 
 
@@ -18,8 +18,8 @@ class VoyageRequest(Relevance, frozen=True, kw_only=True):
     """A query, and documents to rank by how relevant they are to it."""
 
     query: Text
-    documents: Annotated[list[Text], Meta(description="At least one.")]
-    top_k: Annotated[int | None, Meta(description="The best k alone; 0 or null: all.")] = None
+    documents: Annotated[list[Text], Meta(description="At least one.", extra_json_schema=NOT_EMPTY)]
+    top_k: Annotated[int | None, Meta(description="The best k alone; 0 or null: all.", extra_json_schema=COUNT)] = None
     return_documents: Annotated[bool | None, Meta(description="Whether results carry their texts.")] = None
     truncation: Annotated[bool | None, Meta(description="Cut what is too long (default), or refuse it (false).")] = None
 

@@ -6,10 +6,10 @@ from collections import defaultdict
 
 import pytest
 from batch_world import batching, line
-from conftest import CARD
 from dialect_tables import tables, without_names
 
 from api.dialects.urls import DIALECT_OF_URL
+from store import model_cards
 from store.tokenizer import ByteTokenizer
 
 
@@ -24,11 +24,14 @@ def bodies():
 
 
 BODIES = bodies()
+MODEL = "reranker"
 
 
 @pytest.fixture(scope="module")
 def world(ranking_url, ranking_ledger, batcher):
-    with batching(ranking_url, ranking_ledger, CARD, tokenizer=ByteTokenizer(), batcher=batcher) as world:
+    with ranking_ledger.begin() as connection:
+        card = model_cards.get(connection, MODEL)
+    with batching(ranking_url, ranking_ledger, card, tokenizer=ByteTokenizer(), batcher=batcher) as world:
         yield world
 
 
@@ -38,7 +41,7 @@ def test_every_route_of_a_dialect_is_one_that_batches_take():
 
 @pytest.mark.parametrize("path", sorted(BODIES))
 def test_a_line_is_answered_as_its_route_answers(path, world, ranking):
-    asked = {str(n): body for n, body in enumerate(BODIES[path]) if body.get("model") in (None, CARD.name)}
+    asked = {str(n): body for n, body in enumerate(BODIES[path]) if body.get("model") in (None, MODEL)}
     batch = world.run([line(name, body, url=path) for name, body in asked.items()], endpoint=path)
     assert batch.status == "completed", batch.errors
     output, errors = world.lines_of(batch.output_file_id), []

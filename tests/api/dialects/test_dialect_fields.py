@@ -74,7 +74,7 @@ def unchanged(post, kept):
 
 
 @pytest.mark.parametrize(("title", "row"), HONOURED, ids=names(HONOURED))
-def test_what_is_honoured_has_its_effect(title, row, post):
+def test_what_is_honoured_has_its_effect(title, row, post, unchanged):
     table = TABLES[title]
     base, changed = unchanged(title), []
     for value in row.honoured:
