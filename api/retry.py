@@ -18,9 +18,9 @@ from api.ingest.room import Room
 from api.ingest.storing import store
 from api.process import Process
 from core import chunks
-from core.errors import RankmillError, Refused
+from core.errors import NotReady, RankmillError, Refused
 from core.jobs import Job, NewJob
-from core.states import TERMINAL_JOB_STATES
+from core.states import TERMINAL_JOB_STATES, JobState
 from store import idempotency as idempotency_keys
 from store import jobs, retries, uploads
 from store.idempotency import Claim
@@ -29,11 +29,17 @@ KEPT_WARNINGS = ("unverified_model:",)  # of the model; others are about items t
 
 
 def retry(process: Process, client_id: UUID, job_id: UUID, claim: Claim | None) -> Job | None:
-    """The job that retries this one, queued by this call or an earlier one. None where there is no such job."""
+    """The job that retries this one, queued by this call or an earlier one. None where there is no such job.
+
+    Raises NotReady while an earlier one copies: should it die, its job fails, and nobody may have been promised that job.
+    """
     digest = sha256(f"retry {job_id}".encode()).digest()
     if claim is not None:
         claim = replace(claim, body_sha256=digest)
-    return idempotency.once(process.database, claim, lambda: digest, lambda: _retry(process, client_id, job_id, claim))
+    job = idempotency.once(process.database, claim, lambda: digest, lambda: _retry(process, client_id, job_id, claim))
+    if job is not None and job.state is JobState.RECEIVING:
+        raise NotReady("another request still copies the items of the retry, or died over it: ask again")
+    return job
 
 
 def _retry(process: Process, client_id: UUID, job_id: UUID, claim: Claim | None) -> Job | None:

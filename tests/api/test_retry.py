@@ -6,9 +6,10 @@ import threading
 from uuid import UUID
 
 import pytest
+from sqlalchemy import text
 
 from core.chunks import ChunkKey
-from store import chunks
+from store import chunks, uploads
 
 
 @pytest.fixture
@@ -58,7 +59,13 @@ def test_a_job_is_retried_once_and_its_retry_can_be_retried(retry, submit, score
     job = submit(["a", "b", "c"])
     score(job, failing={1, 2})
     answers = []
-    threads = [threading.Thread(target=lambda: answers.append(retry(job).json()["id"])) for _ in range(4)]
+
+    def ask():
+        while (answer := retry(job)).status_code == 503:  # another copies
+            assert "Retry-After" in answer.headers
+        answers.append(answer.json()["id"])
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -70,6 +77,23 @@ def test_a_job_is_retried_once_and_its_retry_can_be_retried(retry, submit, score
     third = retry(again).json()
     assert third["retry_of"] == again["id"]
     assert payload_of(third).indexes == [2]
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "again"}])
+def test_no_retry_is_promised_whose_copying_may_still_break(api, submit, score, ledger, headers):
+    job = submit(["a", "b"])
+    score(job, failing={1})
+    path = f"/v1/jobs/{job['id']}/retry"
+    begun = api.post(path, headers=headers).json()["id"]
+    with ledger.begin() as connection:
+        connection.execute(text("UPDATE jobs SET state = 'receiving' WHERE id = :id"), {"id": begun})
+    answer = api.post(path, headers=headers)
+    assert (answer.status_code, answer.json()["code"], "Retry-After" in answer.headers) == (503, "not_ready", True)
+    with ledger.begin() as connection:
+        uploads.fail(connection, UUID(begun), {"code": "upload_incomplete"})
+    answer = api.post(path, headers=headers)
+    assert answer.status_code == 202
+    assert answer.json()["id"] != begun
 
 
 def test_a_job_that_has_not_ended_is_not_retried(retry, submit):
