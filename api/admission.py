@@ -60,7 +60,7 @@ class Admission:
 
         ``arrived`` is what was admitted of a job that has begun: that one fills the disk, but not Redis, and is open.
         """
-        refusal = self._disk_refusal() if arrived is not None else self._redis_refusal() or self._disk_refusal()
+        refusal = self.disk_refusal() if arrived is not None else self._redis_refusal() or self.disk_refusal()
         if refusal is not None:
             raise refusal
         with self._lock:
@@ -77,13 +77,20 @@ class Admission:
 
     def refusal(self, client_id: UUID, new: Load) -> Refused | None:
         """Why a job would not be taken now. Counts nothing."""
-        if (refusal := self._redis_refusal() or self._disk_refusal()) is not None:
+        if (refusal := self._redis_refusal() or self.disk_refusal()) is not None:
             return refusal
         with self._lock:
             if (refusal := self._own(client_id).refusal()) is not None:
                 return refusal
             excess = self._excess(client_id, new, NOTHING)
         return None if excess is None else self._refusal_of(excess, client_id)
+
+    def disk_refusal(self) -> Refused | None:
+        """Why nothing more is stored, of anybody."""
+        settings = self._settings
+        return admission.database_refusal(
+            self._database_bytes.get(), settings.max_database_bytes
+        ) or admission.disk_refusal(self._free_bytes.get(), settings.min_free_disk_bytes)
 
     def num_tokens_ahead(self, model: str) -> int:
         """What is queued for the model."""
@@ -112,12 +119,6 @@ class Admission:
 
     def _redis_refusal(self) -> Refused | None:
         return admission.redis_refusal(*self._redis_memory.get(), self._settings.max_redis_share)
-
-    def _disk_refusal(self) -> Refused | None:
-        settings = self._settings
-        return admission.database_refusal(
-            self._database_bytes.get(), settings.max_database_bytes
-        ) or admission.disk_refusal(self._free_bytes.get(), settings.min_free_disk_bytes)
 
     def _measure(self) -> Queued:
         with self._database.begin() as connection:

@@ -21,8 +21,8 @@ WINDOW = "24h"
 class OutputExpiry(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """How long the files of answers are kept; no longer than the server keeps anything."""
 
-    anchor: Literal["created_at"]
-    seconds: Annotated[int, Meta(ge=expiry.MIN_SECONDS, le=expiry.MAX_SECONDS)]
+    anchor: Annotated[str, Meta(extra_json_schema={"enum": ["created_at"]})]
+    seconds: Annotated[int, Meta(extra_json_schema={"minimum": expiry.MIN_SECONDS, "maximum": expiry.MAX_SECONDS})]
 
 
 class BatchRequest(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -84,7 +84,9 @@ def read(value: Any, *, callbacks: CallbackRules) -> NewBatch:
         endpoint=request.endpoint,
         input_file_id=input_file_id,
         metadata=None if request.metadata is None else metadata.check(request.metadata),
-        output_expires_seconds=None if after is None else after.seconds,
+        output_expires_seconds=None
+        if after is None
+        else expiry.check(after.anchor, after.seconds, "output_expires_after"),
         webhook_url=webhook_urls.check(request.webhook_url, callbacks),
     )
 

@@ -16,7 +16,6 @@ from api.files.multipart import Field, Form, boundary_of
 from api.ingest.blocks import Blocks
 from api.ingest.opening import opened
 from api.process import Process
-from core.admission import NOTHING
 from core.errors import NotReady, RankmillError, Refused
 from store import files
 from store.files import PIECE_BYTES, File
@@ -82,8 +81,8 @@ class Upload:
     def run(self) -> File:
         """Read the form and store its file."""
         database = self._process.database
-        refusal = self._process.admission.refusal(self._client_id, NOTHING)
-        if refusal is not None:  # above all a disk that is full
+        refusal = self._process.admission.disk_refusal()
+        if refusal is not None:
             raise refusal
         with database.begin() as connection:
             file_id = files.new_id(connection)

@@ -80,6 +80,16 @@ class Batches:
 
 
 @contextmanager
+def asking(url, key):
+    """Batches of whoever has the key."""
+    world = Batches(url, key)
+    try:
+        yield world
+    finally:
+        world.openai.close()
+
+
+@contextmanager
 def batching(url, database, card, *, tokenizer=None, batcher=None):
     """Batches whose jobs for the model are scored in a thread of this process."""
     world, stop, failures = Batches(url), threading.Event(), []
