@@ -103,7 +103,7 @@ class Settings(BaseSettings):
         7 * 86_400, description="When a job expires that names no time of its own."
     )
     answer_timeout_seconds: Seconds = Field(
-        60, description="How long `/generative_scoring` waits for its scores before it cancels the job."
+        60, description="How long a route of another system's dialect waits for its scores before it cancels the job."
     )
     requests_per_minute: Limit = Field(0, description="Requests that a client may make a minute; 0: no limit.")
 
