@@ -1,9 +1,10 @@
 """Every error that Rankmill raises on purpose.
 
     RankmillError
-    ├── Refused        the caller's fault: a status, a stable code, and where in the request it lies
-    └── Broken         ours, or our surroundings': nobody can mend it by asking differently
-        └── NotReady   a part that we need is away for now: try again
+    ├── Refused            the caller's fault: a status, a stable code, and where in the request it lies
+    └── Broken             ours, or our surroundings': nobody can mend it by asking differently
+        ├── NotReady       a part that we need is away for now: try again
+        └── NotCompleted   a job that was waited for has ended in another way
 
 Faults of one item are not errors but values (``core.results.ItemError``): its neighbours stand.
 """
@@ -54,3 +55,7 @@ class Broken(RankmillError):  # noqa: N818
 
 class NotReady(Broken):
     """A part that the work needs is away for now (Postgres, Redis, an engine). Trying again later may work."""
+
+
+class NotCompleted(Broken):
+    """A job that was waited for has failed, expired or was cancelled."""

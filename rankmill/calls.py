@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import httpx
 
-from core.errors import Broken, NotReady, RankmillError, Refused
+from core.errors import NotCompleted, NotReady, RankmillError, Refused
 from core.results import ItemResult
 from core.states import JobState
 from rankmill.backoff import Backoff
@@ -137,7 +137,7 @@ def rerank(
     if first.results is None:
         job, cursor = (yield from wait(first.id, lambda _job: None, backoff)), ""
     if job.status is not JobState.COMPLETED:
-        raise Broken(f"the job {job.id} did not complete: it is {job.status}")
+        raise NotCompleted(f"the job {job.id} did not complete: it is {job.status}")
     while cursor is not None:
         page = yield from ask(
             ResultPage,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from rankmill.commands import clients, doctor, jobs, keys, models, processes, stack, submit, webhooks
+from rankmill.commands import clients, doctor, jobs, keys, models, processes, rerank, stack, submit, top, webhooks, workers
 
 app = typer.Typer(
     help="Scores text in bulk with causal language models.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_show_locals=False,  # local variables hold the texts of items
 )
-for group in (stack, submit, jobs, models, doctor, keys, clients, webhooks, processes):
+for group in (stack, rerank, submit, jobs, top, workers, models, doctor, keys, clients, webhooks, processes):
     group.add_to(app)

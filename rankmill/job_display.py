@@ -9,7 +9,7 @@ from datetime import datetime
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from core.states import JobState
@@ -85,18 +85,25 @@ def details(job: Job) -> Table:
 
 def listing(jobs: list[Job]) -> Table:
     """Jobs, one a row."""
-    table = Table("job", "status", "model", "items", "done", "failed", "created", box=None, pad_edge=False)
+    table = Table(
+        Column("job", no_wrap=True), "status", "model", "items", "done", "failed", "created", box=None, pad_edge=False
+    )
     for job in jobs:
         table.add_row(
             job.id,
-            Text(job.status, style=COLOURS.get(job.status, "")),
-            Text(job.model),
-            f"{job.counts.total:,}",
-            f"{job.progress.fraction:.0%}",
-            f"{job.counts.failed:,}" if job.counts.failed else "",
-            _moment(job.created_at),
+            cell(job.status, COLOURS.get(job.status, "")),
+            cell(job.model),
+            cell(f"{job.counts.total:,}"),
+            cell(f"{job.progress.fraction:.0%}"),
+            cell(f"{job.counts.failed:,}" if job.counts.failed else ""),
+            cell(_moment(job.created_at)),
         )
     return table
+
+
+def cell(words: str, style: str = "") -> Text:
+    """What stands in a table, on one line: where there is no room it is cut, so that a table has as many lines as rows."""
+    return Text(words, style, no_wrap=True, overflow="ellipsis")
 
 
 def standard_output() -> Console:

@@ -103,6 +103,12 @@ class Worker(Struct, frozen=True):
     model: str
     state: str
     is_alive: bool = True
+    owner: str = ""
+    threads: int = 0
+    num_leased_chunks: int = 0
+    details: dict[str, Any] = {}
+    started_at: datetime | None = None
+    heartbeat_at: datetime | None = None
 
 
 class WorkerList(Struct, frozen=True):

@@ -5,13 +5,13 @@ Standard output carries data alone (a job's id, results, a table); everything fo
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 
+from rankmill.commands.as_json import AsJson, print_json
 from rankmill.commands.results import Destination, Format, Output, await_end
-from rankmill.commands.server import ApiKey, AsJson, JobId, Quiet, Server, client_of
+from rankmill.commands.server import ApiKey, JobId, Quiet, Server, Strict, client_of
 
 PANEL = "Jobs"
 
@@ -27,14 +27,16 @@ def wait(
     *,
     output: Output = None,
     format: Format = None,  # noqa: A002
+    strict: Strict = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
     server: Server = "",
     api_key: ApiKey = "",
 ) -> None:
-    """Wait until a job has ended, with its progress; then write its results to OUT. Exits with 1 where it did not complete."""
+    """Wait until a job has ended, with its progress; then write its results to OUT. Exits with 4 where it did not complete."""
     with client_of(server, api_key) as client:
-        destination = None if output is None and format is None else Destination(output, format)
-        await_end(client, job_id, destination, is_quiet=quiet)
+        destination = None if output is None and format is None else Destination(output, format, as_json=as_json)
+        await_end(client, job_id, destination, is_quiet=quiet, is_strict=strict, as_json=as_json)
 
 
 def status(job_id: JobId, as_json: AsJson = False, server: Server = "", api_key: ApiKey = "") -> None:
@@ -44,7 +46,7 @@ def status(job_id: JobId, as_json: AsJson = False, server: Server = "", api_key:
     with client_of(server, api_key) as client:
         job = client.job(job_id)
         if as_json:
-            _print_json(job)
+            print_json(job)
         else:
             job_display.standard_output().print(job_display.details(job))
 
@@ -64,20 +66,26 @@ def results(
         destination.write(client, client.job(job_id), is_quiet=quiet)
 
 
-def cancel(job_id: JobId, server: Server = "", api_key: ApiKey = "") -> None:
+def cancel(job_id: JobId, as_json: AsJson = False, server: Server = "", api_key: ApiKey = "") -> None:
     """End a job. Its finished results stay."""
     from rankmill import job_display
 
     with client_of(server, api_key) as client:
-        typer.echo(job_display.ended_line(client.cancel(job_id)), err=True)
+        job = client.cancel(job_id)
+        typer.echo(job_display.ended_line(job), err=True)
+        if as_json:
+            print_json(job)
 
 
-def retry(job_id: JobId, server: Server = "", api_key: ApiKey = "") -> None:
+def retry(job_id: JobId, as_json: AsJson = False, server: Server = "", api_key: ApiKey = "") -> None:
     """Make a job of the items that an ended job did not score, and print its id."""
     with client_of(server, api_key) as client:
         job = client.retry(job_id)
         typer.echo(f"{job.counts.total:,} items of {job_id} again", err=True)
-        typer.echo(job.id)
+        if as_json:
+            print_json(job)
+        else:
+            typer.echo(job.id)
 
 
 def jobs(
@@ -92,10 +100,6 @@ def jobs(
     with client_of(server, api_key) as client:
         found = client.jobs(limit=limit)
         if as_json:
-            _print_json(found)
+            print_json(found)
         else:
             job_display.standard_output().print(job_display.listing(found))
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from rankmill.commands.as_json import AsJson, print_json
 from rankmill.exits import reported, settings_from
 
 PANEL = "Models and health"
@@ -18,6 +19,7 @@ def add_to(app: typer.Typer) -> None:
 
 def models(
     models_file: Annotated[str | None, typer.Option(help="A models.toml of your own.", show_default="none")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the models that RANKMILL_MODEL may name: their source, template and known answers."""
     from rich import box
@@ -29,6 +31,9 @@ def models(
     settings = settings_from(models_file=models_file)
     with reported():
         entries = catalogue(settings.models_file)
+    if as_json:
+        print_json(list(entries.values()))
+        return
     name = Column("name", no_wrap=True)  # what is copied from here must be whole
     table = Table(name, "source", "template", "labels", "known answers", box=box.SIMPLE_HEAD)
     for entry in entries.values():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.errors import Refused
+from rankmill.commands.as_json import print_json
 from rankmill.exits import Exit
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ Format = Annotated[
 class Destination:
     """Checked before the work, not after it. Raises Refused where nothing could be written there."""
 
-    def __init__(self, path: Path | None, file_format: FileFormat | None) -> None:
+    def __init__(self, path: Path | None, file_format: FileFormat | None, *, as_json: bool = False) -> None:
         from rankmill.downloads import check_writable, format_of
 
         self.path = path
@@ -61,6 +62,8 @@ class Destination:
         if path is None and self._format in ("parquet", "arrow") and sys.stdout.isatty():
             raise Refused("invalid_output", f"{self._format} is not for the eyes: name a file with --output")
         self.options = "" if path is None else f" --output {path}"  # of the command that goes on later
+        if as_json and path is None:
+            raise Refused("conflicting_options", "--json prints the job: name a file for its results with --output")
         self.options += "" if file_format is None else f" --format {file_format}"
 
     def write(self, client: Client, job: Job, *, is_quiet: bool) -> None:
@@ -90,8 +93,16 @@ class Destination:
         sys.stdout.flush()
 
 
-def await_end(client: Client, job_id: str, destination: Destination | None, *, is_quiet: bool) -> Job:
-    """Wait for the job's end, and write its results where it completed. Otherwise the status is 1."""
+def await_end(
+    client: Client,
+    job_id: str,
+    destination: Destination | None,
+    *,
+    is_quiet: bool,
+    is_strict: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Wait for the job's end, print it as JSON if asked, and write its results where it completed."""
     from core.states import JobState
     from rankmill import job_display, job_progress
 
@@ -103,8 +114,11 @@ def await_end(client: Client, job_id: str, destination: Destination | None, *, i
         typer.echo(f"\nthe job goes on; `rankmill wait {job_id}{options}` waits again", err=True)
         raise typer.Exit(Exit.FAILED) from None
     typer.echo(job_display.ended_line(job), err=True)
+    if as_json:
+        print_json(job)
     if job.status is not JobState.COMPLETED:
-        raise typer.Exit(Exit.FAILED)
+        raise typer.Exit(Exit.NOT_COMPLETED)
     if destination is not None:
         destination.write(client, job, is_quiet=is_quiet)
-    return job
+    if is_strict and job.counts.failed:
+        raise typer.Exit(Exit.ITEMS_FAILED)

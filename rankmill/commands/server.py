@@ -14,19 +14,30 @@ if TYPE_CHECKING:
     from rankmill.client import Client
 
 Server = Annotated[
-    str, typer.Option("--server", metavar="URL", help="Address of the server. Default: the one on this machine.")
+    str,
+    typer.Option(
+        "--server",
+        "--url",
+        metavar="URL",
+        envvar="RANKMILL_URL",
+        help="Address of the server. Default: the one on this machine.",
+        show_default=False,
+    ),
 ]
 ApiKey = Annotated[
     str,
     typer.Option(
         "--api-key",
         metavar="KEY",
-        help="Who we are. Default: RANKMILL_API_KEY, which other users of this machine don't see.",
+        envvar="RANKMILL_API_KEY",
+        help="Who we are. The variable is safer: other users of this machine see options.",
         show_default=False,
     ),
 ]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job's id.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Exit with 5 where the job completed, but an item has no score.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -36,7 +47,7 @@ def client_of(server: str, api_key: str) -> Iterator[Client]:
     from rankmill.client import Client
 
     with (
-        reported(hint="Is `rankmill up` running? --server names another server"),
+        reported(hint="Is `rankmill up` running? --server or RANKMILL_URL names another server"),
         Client(
             server or f"http://127.0.0.1:{settings_from().api_port}", api_key=api_key or None, on_pause=_say
         ) as client,

@@ -9,7 +9,8 @@ import typer
 
 from core.errors import Refused
 from rankmill.commands import results
-from rankmill.commands.server import ApiKey, Quiet, Server, client_of
+from rankmill.commands.as_json import AsJson, print_json
+from rankmill.commands.server import ApiKey, Quiet, Server, Strict, client_of
 from rankmill.exits import Exit
 from rankmill.items import Format, ItemFile
 
@@ -44,13 +45,16 @@ def submit(
     output: results.Output = None,
     format: results.Format = None,  # noqa: A002
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what the server would make of it.")] = False,
+    strict: Strict = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
     server: Server = "",
     api_key: ApiKey = "",
 ) -> None:
     """Submit a job and print its id; with --wait or --output, its results once it has ended."""
     with client_of(server, api_key) as client:
-        destination = results.Destination(output, format)
+        is_waiting = should_wait or output is not None
+        destination = results.Destination(output, format, as_json=as_json and is_waiting)
         wanted = {
             "query": query,
             "labels": None if labels is None else labels.split(","),
@@ -64,17 +68,20 @@ def submit(
         if is_dry_run:
             _print_dry_run(client, items, fields)
             return
-        job = _sent(client, items, fields, is_quiet=quiet)
+        job = sent(client, items, fields, is_quiet=quiet)
         for warning in job.warnings:
             typer.echo(f"warning: {warning}", err=True)
-        if not should_wait and output is None:
+        if is_waiting:
+            typer.echo(f"job {job.id}", err=True)
+            results.await_end(client, job.id, destination, is_quiet=quiet, is_strict=strict, as_json=as_json)
+        elif as_json:
+            print_json(job)
+        else:
             typer.echo(job.id)
-            return
-        typer.echo(f"job {job.id}", err=True)
-        results.await_end(client, job.id, destination, is_quiet=quiet)
 
 
-def _sent(client: Client, items: ItemFile, fields: dict[str, Any], *, is_quiet: bool) -> Job:
+def sent(client: Client, items: ItemFile, fields: dict[str, Any], *, is_quiet: bool) -> Job:
+    """The job, whose upload is shown, and whose faults are told by the lines of the file."""
     from rankmill import job_progress
 
     begin = time.monotonic()
@@ -93,13 +100,11 @@ def _sent(client: Client, items: ItemFile, fields: dict[str, Any], *, is_quiet: 
 
 
 def _print_dry_run(client: Client, items: ItemFile, fields: dict[str, Any]) -> None:
-    import msgspec
-
     try:
         answer = client.dry_run(fields, items=items)
     except Refused as error:
         raise _named(error, items) from error
-    typer.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+    print_json(answer)
 
 
 def _named(error: Refused, items: ItemFile) -> Refused:

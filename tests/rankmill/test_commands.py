@@ -133,12 +133,12 @@ def test_a_job_without_failures_has_nothing_to_retry(rankmill):
     assert "nothing_to_retry" in done.stderr
 
 
-def test_waiting_for_a_cancelled_job_ends_with_status_1(rankmill):
+def test_waiting_for_a_cancelled_job_ends_with_status_4(rankmill):
     many = "".join(f"{number}\n" for number in range(100_000))
     job_id = rankmill("submit", "-", stdin=many).stdout.strip()
     assert "cancelled" in rankmill("cancel", job_id).stderr
     done = rankmill("wait", job_id)
-    assert done.exit_code == 1
+    assert done.exit_code == 4
     assert "cancelled" in done.stderr
 
 
