@@ -18,6 +18,7 @@ from core.errors import Refused
 T = TypeVar("T", bound=msgspec.Struct)
 
 _SENTENCE = re.compile(r"(?P<fault>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _TYPES = {
     "str": "text",
     "int": "a whole number",
@@ -71,7 +72,7 @@ def _explain(fault: str, path: str, value: Any, kind: type[msgspec.Struct]) -> t
     if found := re.fullmatch(r"Expected `(.*)`, got `(.*)`", fault):
         return "wrong_type", f"{name} must be {_types(found[1])}, not {_types(found[2])}", path
     if fault.startswith("Invalid enum value"):
-        choices = " or ".join(repr(choice) for choice in _choices(get_type_hints(kind)[path]))
+        choices = " or ".join(repr(choice) for choice in _choices(_hint_at(kind, path)))
         return "invalid_value", f"{name} must be {choices}, not {_value_at(value, path)!r}", path
     bound = re.sub(r"^Expected `\w+` ", "", fault)
     return "out_of_range", f"{name} must be {bound}; it is {_size_at(value, path)}", path
@@ -84,6 +85,20 @@ def _types(names: str) -> str:
 def _choices(hint: Any) -> list[str]:
     """The values of a Literal, alone or beside None."""
     return [choice for part in get_args(hint) for choice in (get_args(part) or [part]) if isinstance(choice, str)]
+
+
+def _hint_at(hint: Any, path: str) -> Any:
+    """The type of the field at a path of msgspec's, through whatever lists and alternatives lead there."""
+    for name in _NAME.findall(path):
+        hint = next(hints[name] for hints in map(get_type_hints, _structs(hint)) if name in hints)
+    return hint
+
+
+def _structs(hint: Any) -> Iterator[type[msgspec.Struct]]:
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        yield hint
+    for part in get_args(hint):
+        yield from _structs(part)
 
 
 def _suggestion(name: str, path: str, kind: type[msgspec.Struct]) -> str:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+from typing import Annotated, Literal
 
+import msgspec
 import pytest
 import zstandard
 from api_limits import MAX_BODY_BYTES, MAX_ITEM_BYTES, MAX_ITEMS
+
+from api import faults
+from core.errors import Refused
 
 NOTHING = object()
 
@@ -307,3 +312,24 @@ def test_an_id_that_is_no_jobs_is_unknown(method, suffix, job_id, api):
 )
 def test_a_bad_parameter_is_refused(query, code, field, api):
     check(api.get(f"/v1/jobs?{query}"), 422, code, field)
+
+
+class Inner(msgspec.Struct):
+    kind: Literal["x", "y"]
+
+
+class Outer(msgspec.Struct):
+    inner: Inner | None = None
+    many: list[Annotated[Inner, msgspec.Meta(description="")]] | None = None
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [({"inner": {"kind": "z"}}, "inner.kind"), ({"many": [{"kind": "x"}, {"kind": "z"}]}, "many[1].kind")],
+    ids=str,
+)
+def test_a_choice_inside_of_an_object_is_refused_with_its_place_and_what_there_is(value, field):
+    with pytest.raises(Refused) as refused:
+        faults.to_request(value, Outer)
+    assert (refused.value.code, refused.value.field) == ("invalid_value", field)
+    assert refused.value.detail == f"{field} must be 'x' or 'y', not 'z'"
