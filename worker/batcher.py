@@ -188,6 +188,8 @@ class Batcher:
     def _settle(self, piece: Piece, batch: Batch, scores: Scores) -> None:
         logprobs, cached = scores.label_logprobs_BL, scores.cached_tokens_B
         is_bad = non_finite(logprobs, batch.label_ids_BL)
+        if is_bad.any():
+            log.warning("items without a finite score", items=int(is_bad.sum()))
         for request, mask in piece.parts():
             rows = piece.rows[mask]
             request.label_logprobs[rows] = logprobs[:, : request.label_logprobs.shape[1]][mask]

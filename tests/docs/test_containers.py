@@ -21,12 +21,13 @@ from rankmill.cli import app
 
 ROOT = Path(__file__).parents[2]
 OURS = ("migrate", "api", "scheduler", "deliverer", "worker", "worker-cpu")
+WATCHING = ("prometheus", "grafana")
 FROM_ENVIRONMENT = re.compile(r"\$\{\w+(:?[?-][^}]*)?\}")
 LITERAL_FALLBACK = re.compile(r"\$\{\w+:?-[^}]+\}")
 FALLBACK = re.compile(r"\$\{\w+:-([^}]*)\}")
 SECRET_NAME = re.compile(r"PASSWORD|SECRET|TOKEN|KEY")
 SETTINGS_OF_WEBHOOKS = {name for name in Settings.model_fields if name.startswith("webhook_")}
-VARIABLES = {"POSTGRES_PASSWORD": "x", "RANKMILL_MODEL": "fake"}
+VARIABLES = {"POSTGRES_PASSWORD": "x", "RANKMILL_MODEL": "fake", "METRICS_KEY": "x", "GRAFANA_PASSWORD": "x"}
 
 compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 services = compose["services"]
@@ -89,7 +90,7 @@ def test_every_variable_taken_from_outside_that_looks_like_ours_is_a_setting() -
 def test_no_secret_is_written_down() -> None:
     for name, service in services.items():
         for key, value in service.get("environment", {}).items():
-            if SECRET_NAME.search(key):
+            if SECRET_NAME.search(key) and not key.endswith("__FILE"):
                 assert FROM_ENVIRONMENT.fullmatch(value), f"{name}: {key}"
                 assert not LITERAL_FALLBACK.search(value), f"{name}: {key}"
             password = re.search(r"://[^:/]*:(?P<password>.*)@", str(value))
@@ -167,20 +168,27 @@ def test_a_stop_leaves_time_for_a_warm_one() -> None:
     assert grace["deliverer"] > webhook_seconds
 
 
-def test_only_the_front_end_is_published_and_only_to_this_host() -> None:
+def test_only_the_front_end_and_what_watches_it_are_published_and_only_to_this_host() -> None:
     published = {name: service["ports"] for name, service in services.items() if "ports" in service}
-    assert list(published) == ["api"]
-    assert all(port.startswith("127.0.0.1:") for port in published["api"])
+    assert list(published) == ["api", *WATCHING]
+    assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
+
+
+def test_what_watches_runs_only_where_it_is_asked_for_and_is_of_a_fixed_version() -> None:
+    for name in WATCHING:
+        assert services[name]["profiles"] == ["observability"]
+        assert re.search(r":v?\d+\.\d+\.\d+$", services[name]["image"])
 
 
 def test_only_the_gpu_worker_reserves_a_gpu() -> None:
     reserving = [name for name, service in services.items() if service.get("deploy", {}).get("resources")]
     assert reserving == ["worker"]
-    assert [name for name, service in services.items() if "profiles" in service] == ["worker-cpu"]
+    assert [name for name, service in services.items() if "profiles" in service] == ["worker-cpu", *WATCHING]
 
 
 def test_every_volume_is_declared() -> None:
-    used = {mount.split(":")[0] for service in services.values() for mount in service.get("volumes", [])}
+    mounts = [mount for service in services.values() for mount in service.get("volumes", [])]
+    used = {mount.split(":")[0] for mount in mounts if not mount.startswith("./")}
     assert used == compose["volumes"].keys()
 
 
@@ -200,7 +208,7 @@ def compose_config(environment: dict[str, str]) -> subprocess.CompletedProcess[s
     if docker is None or subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode:
         pytest.skip("there is no docker client with compose here")
     return subprocess.run(
-        [docker, "compose", "--profile", "cpu", "config", "--quiet"],
+        [docker, "compose", "--profile", "cpu", "--profile", "observability", "config", "--quiet"],
         cwd=ROOT,
         env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **environment},
         capture_output=True,
