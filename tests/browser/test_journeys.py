@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -135,7 +136,7 @@ def test_results_are_downloaded_with_the_filter_of_the_page(page, site):
     with page.expect_download() as download:
         page.get_by_role("link", name="CSV").click()
     assert download.value.suggested_filename == f"{job_id}.csv"
-    with open(download.value.path(), newline="") as file:
+    with Path(download.value.path()).open(newline="") as file:
         assert [row["index"] for row in csv.DictReader(file)] == ["3", "7"]
 
 
