@@ -87,8 +87,8 @@ class Faults:
                 getattr(self, f"_{step.do}")(step)
                 self.done[step.do] += 1
             else:
-                self.supervisor.look()
                 time.sleep(LOOK_SECONDS)
+            self.supervisor.look()
 
     def _kill(self, step):
         self.supervisor.kill(step.target)

@@ -17,7 +17,7 @@ from load import make_items
 OBSERVED = ("api", "scheduler", "worker-a", "deliverer")  # worker-b is what dies
 JOB_ITEMS = 20_000
 MOST_OPEN_JOBS = 3
-FAULT_SECONDS = 8
+FAULT_SECONDS = 4
 SAMPLE_SHARE = 0.05
 FIRST_SHARE, MOST_GROWTH, MOST_GROWTH_MB = 0.25, 1.25, 40  # pools, caches and heaps are as large as they get by then
 MOST_MORE = 12  # connections, files: what a pool may open and close
