@@ -17,10 +17,11 @@ from core.states import JobState
 from store import rows
 from store.batch_rows import COLUMNS, to_batch
 
-LEASE_SECONDS = 15  # renewed by each write, and on a beat
+MAX_LEASE_SECONDS = 15.0  # renewed by each write, and on a beat
 
 _CLAIM = text(f"""
-    UPDATE batches b SET epoch = epoch + 1, lease_owner = :owner, lease_until = now() + make_interval(secs => :seconds)
+    UPDATE batches b SET epoch = epoch + 1, lease_owner = :owner,
+           lease_seconds = :seconds, lease_until = now() + make_interval(secs => :seconds)
      WHERE b.id = (SELECT id FROM batches
                     WHERE finished_at IS NULL AND due_at <= now() AND (lease_until IS NULL OR lease_until < now())
                     ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED)
@@ -28,7 +29,7 @@ _CLAIM = text(f"""
 """)  # noqa: S608
 
 _HOLD = text("""
-    UPDATE batches SET lease_until = now() + make_interval(secs => :seconds)
+    UPDATE batches SET lease_until = now() + make_interval(secs => lease_seconds)
      WHERE id = :id AND epoch = :epoch AND state = :state
 """)
 
@@ -51,15 +52,15 @@ _DELIVERY = text("""
 """)
 
 
-def claim(connection: Connection, *, owner: str) -> Batch | None:
+def claim(connection: Connection, *, owner: str, lease_seconds: float = MAX_LEASE_SECONDS) -> Batch | None:
     """An open batch that something may be done about and nobody is at; nobody else gets it while the lease lasts."""
-    row = connection.execute(_CLAIM, {"owner": owner, "seconds": LEASE_SECONDS}).mappings().one_or_none()
+    row = connection.execute(_CLAIM, {"owner": owner, "seconds": lease_seconds}).mappings().one_or_none()
     return None if row is None else to_batch(row)
 
 
 def hold(connection: Connection, batch: Batch) -> None:
     """Lock the batch's row and renew the lease. Raises Overtaken where the batch is not as it was claimed."""
-    values = {"id": batch.id, "epoch": batch.epoch, "state": batch.state, "seconds": LEASE_SECONDS}
+    values = {"id": batch.id, "epoch": batch.epoch, "state": batch.state}
     if not connection.execute(_HOLD, values).rowcount:
         raise Overtaken
 
@@ -68,10 +69,10 @@ def renew(connection: Connection, batch: Batch) -> None:
     """Renew the lease, where it is still the same."""
     connection.execute(
         text(
-            "UPDATE batches SET lease_until = now() + make_interval(secs => :seconds)"
+            "UPDATE batches SET lease_until = now() + make_interval(secs => lease_seconds)"
             " WHERE id = :id AND epoch = :epoch AND lease_owner IS NOT NULL"
         ),
-        {"id": batch.id, "epoch": batch.epoch, "seconds": LEASE_SECONDS},
+        {"id": batch.id, "epoch": batch.epoch},
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import (
     ARRAY,
     JSON,
+    REAL,
     BigInteger,
     CheckConstraint,
     Column,
@@ -55,6 +56,7 @@ batches = Table(
     Column("epoch", Integer, nullable=False, server_default=text("0")),
     Column("lease_owner", Text),
     Column("lease_until", _TIME),
+    Column("lease_seconds", REAL, nullable=False, server_default=text("15")),
     Column("due_at", _TIME, nullable=False, server_default=_NOW),
     Column("created_at", _TIME, nullable=False, server_default=_NOW),
     Column("expires_at", _TIME, nullable=False),

@@ -20,10 +20,9 @@ from api.process import Process
 from core.batches import Batch, BatchState
 from core.errors import NotReady, RankmillError, Refused
 from store import batch_steps
-from store.batch_steps import Overtaken
+from store.batch_steps import MAX_LEASE_SECONDS, Overtaken
 
 POLL_SECONDS = 1.0
-BEAT_SECONDS = batch_steps.LEASE_SECONDS / 3
 AWAY_SECONDS = 2.0
 BROKEN_SECONDS = 30.0
 WAITING_HELPS = (409, 429, 503)
@@ -39,6 +38,7 @@ class Processor:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._owner = f"batches-{uuid4().hex}"
+        self._lease_seconds = min(process.settings.lease_seconds, MAX_LEASE_SECONDS)
         self._stop = threading.Event()
         self._news = threading.Event()
         self._held: Batch | None = None
@@ -70,7 +70,7 @@ class Processor:
             self._news.clear()
             try:
                 with self._process.database.begin() as connection:
-                    batch = batch_steps.claim(connection, owner=self._owner)
+                    batch = batch_steps.claim(connection, owner=self._owner, lease_seconds=self._lease_seconds)
                 if batch is not None:
                     pause = min(pause, self._move_on(batch))
                     continue
@@ -135,7 +135,7 @@ class Processor:
 
     def _beat(self) -> None:
         """Renew the lease of the batch at hand, however long a step takes."""
-        while not self._stop.wait(BEAT_SECONDS):
+        while not self._stop.wait(self._lease_seconds / 3):
             batch = self._held
             if batch is not None:
                 try:

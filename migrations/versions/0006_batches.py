@@ -40,6 +40,7 @@ CREATE TABLE batches (
     epoch INTEGER DEFAULT 0 NOT NULL,
     lease_owner TEXT,
     lease_until TIMESTAMP WITH TIME ZONE,
+    lease_seconds REAL DEFAULT 15 NOT NULL,
     due_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
