@@ -28,17 +28,16 @@ _TYPES = {
     "object": "an object",
     "null": "null",
 }
-_ELSEWHERE = {  # what other systems call our fields
-    "documents": "items",
-    "texts": "items",
-    "passages": "items",
-    "candidates": "items",
-    "top_n": "top_k",
-    "instruct": "instruction",
-    "label": "labels",
-    "document": "text",
-    "custom_id": "id",
-}
+_ALIKE = (  # what different systems call the same
+    {"items", "documents", "texts", "passages", "candidates"},
+    {"query", "queries"},
+    {"top_k", "top_n"},
+    {"instruction", "instruct"},
+    {"labels", "label"},
+    {"text", "document"},
+    {"id", "custom_id"},
+    {"return_documents", "return_text"},
+)
 
 
 def to_request(value: Any, kind: type[T]) -> T:
@@ -103,8 +102,9 @@ def _structs(hint: Any) -> Iterator[type[msgspec.Struct]]:
 
 def _suggestion(name: str, path: str, kind: type[msgspec.Struct]) -> str:
     fields = [field.name for field in msgspec.structs.fields(Item if path.startswith("items") else kind)]
-    near = _ELSEWHERE.get(name) or next(iter(get_close_matches(name, fields, 1)), None)
-    return f"; did you mean {near!r}?" if near in fields else f"; there are: {', '.join(fields)}"
+    alike = [field for group in _ALIKE if name in group for field in fields if field in group]
+    near = next(iter(alike or get_close_matches(name, fields, 1)), None)
+    return f"; there are: {', '.join(fields)}" if near is None else f"; did you mean {near!r}?"
 
 
 def _value_at(value: Any, path: str) -> Any:

@@ -113,6 +113,25 @@ def test_a_label_is_a_token_of_the_vocabulary(label_id, post):
         assert error_of("SGLang score", answer, 400) == expected
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "wrong", "right"),
+    [
+        ("/v1/rerank", {"query": "q", "texts": ["a"]}, "texts", "documents"),
+        ("/v2/rerank", {"query": "q", "items": ["a"]}, "items", "documents"),
+        ("/v1/rerank", {"query": "q", "documents": ["a"], "top_k": 1, "top_n": 1}, "top_n", "top_k"),
+        ("/rerank", {"query": "q", "texts": ["a"], "documents": ["a"]}, "documents", "texts"),
+        ("/rerank", {"query": "q", "texts": ["a"], "return_documents": True}, "return_documents", "return_text"),
+        ("/v1/score", {"query": "q", "documents": ["a"]}, "query", "queries"),
+        ("/v1/ranking", {"query": {"text": "q"}, "documents": []}, "documents", "passages"),
+    ],
+)
+def test_a_field_of_another_dialect_is_named_beside_those_that_there_are(path, body, wrong, right, ranking):
+    answer = ranking.post(path, json=body)
+    assert answer.status_code == (422 if "texts" in body and path == "/rerank" else 400)
+    assert wrong in answer.text
+    assert right in answer.text
+
+
 @each_dialect
 def test_an_item_that_has_no_score_is_named_and_is_no_fault_of_the_client(title, post, batcher):
     batcher.rule = lambda _ids, _label: math.nan
