@@ -7,6 +7,7 @@ the sequences of all chunks. There is no setting for it.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from kombu.transport import virtual
 
 from core.errors import Broken
 from store import failpoints, metrics, redis_faults
+
+FULL_PAUSE_SECONDS = 1.0
 
 log = structlog.get_logger()
 
@@ -111,7 +114,14 @@ class _Window(redis_transport.QoS):
 
 
 class _Reading(CeleryConsumer):  # type: ignore[misc]  # Celery has no types
-    """Celery's reader of hints, which tries for ever: each time that it loses Redis, or does not find it, is counted."""
+    """Celery's reader of hints, which tries for ever: each time that it loses Redis, or does not find it, is counted.
+
+    A full Redis is as good as none: it can't be told which queues we read. Celery would end the process over that.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.connection_errors = (*self.connection_errors, redis.OutOfMemoryError)
 
     def on_connection_error_before_connected(self, exc: Exception) -> None:
         """Redis is still away."""
@@ -121,6 +131,8 @@ class _Reading(CeleryConsumer):  # type: ignore[misc]  # Celery has no types
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Redis is away from now on."""
         _note_lost(exc)
+        if isinstance(exc, redis.OutOfMemoryError):
+            time.sleep(FULL_PAUSE_SECONDS)  # it answers at once, so connecting again would not take any time
         super().on_connection_error_after_connected(exc)
 
 
