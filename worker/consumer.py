@@ -121,7 +121,7 @@ class _Reading(CeleryConsumer):  # type: ignore[misc]  # Celery has no types
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.connection_errors = (*self.connection_errors, redis.OutOfMemoryError)
+        self.connection_errors = (*self.conninfo.connection_errors, redis.OutOfMemoryError)
 
     def on_connection_error_before_connected(self, exc: Exception) -> None:
         """Redis is still away."""
