@@ -65,6 +65,21 @@ def test_ctrl_c_while_scoring_leaves_the_job_and_says_how_to_go_on(slow_url, tmp
     assert len(output.read_text().splitlines()) == 8_001
 
 
+def test_ctrl_c_in_a_ranking_cancels_its_job_since_nobody_else_knows_of_it(slow_url, tmp_path):
+    with Client(slow_url) as client:
+        before = client.jobs(limit=1)
+        with start(slow_url, "rerank", "q", write_items(tmp_path / "items.txt", 8_000)) as process:
+            while client.jobs(limit=1) == before or client.jobs(limit=1)[0].status != "running":
+                time.sleep(0.1)
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=120)
+        job = client.jobs(limit=1)[0]
+    assert process.returncode == 1
+    assert f"the job {job.id} is cancelled" in err
+    assert job.status == "cancelled"
+
+
 def test_ctrl_c_while_uploading_says_that_nothing_was_scored(slow_url):
     with start(slow_url, "submit", "-", stdin=subprocess.PIPE) as process:
         process.stdin.write("".join(f"item {number} {os.urandom(100).hex()}\n" for number in range(20_000)))
