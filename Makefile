@@ -46,7 +46,7 @@ bench: $(STAMP) ## the benchmarks that need nothing but this machine, each as a 
 	@set -e; for name in $(BENCHES); do echo "== $$name"; $(BIN)/python benchmarks/bench_$$name.py; done
 
 faults: $(STAMP) ## kill real processes for minutes and look for anything lost or done twice
-	$(BIN)/pytest -m faults
+	$(BIN)/pytest --numprocesses 2 -m faults
 
 chaos: $(STAMP) ## an hour of random schedules, random faults from three seeds, and a million items
 	$(BIN)/pytest -m chaos

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ import redis
 from accounts import Accounts
 from listener import receiving
 from load import make_items
+from scenarios import tell
 from stack import KINDS, eventually
 
 from rankmill import dead_workers
@@ -239,12 +239,6 @@ def play(stack, plan, *, has_time=True):
         f" {accounts.num_items():,} items, {len(receiver.told)} posts to the receiver,"
         f" {sum(supervisor.num_starts.values())} processes started again: nothing lost, nothing twice"
     )
-
-
-def tell(line):
-    """Say it in the output of the test."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 def check_that_nothing_is_open(stack):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from load import Load, load, make_items
-from scenarios import scenario
+from scenarios import scenario, tell
 from stack import KINDS, eventually
 
 PART = "Operations"
@@ -47,6 +47,7 @@ def warm_stops(stack):
     with load(stack, 3_000, 200, seconds=120) as jobs:
         jobs.until(0.02)
         seconds = {name: stack.stop(name, seconds=2 * STOP_SECONDS) for name in KINDS}
+        tell("stopped under load: " + ", ".join(f"{name} {taken:.1f} s" for name, taken in seconds.items()))
         assert max(seconds.values()) < STOP_SECONDS, seconds
         ((num_leased,),) = stack.sql("SELECT count(*) FROM chunks WHERE state = 'leased'")
         assert num_leased == 0, "all leases are given back"

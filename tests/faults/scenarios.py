@@ -6,6 +6,7 @@ to be broken and holds fails too, so the table only gets better.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -34,6 +35,12 @@ def scenario(part, title, *, broken="", is_quick=False):
         return play
 
     return enter
+
+
+def tell(line):
+    """Say it in the output of the test: a number that was measured, a seed."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def page():

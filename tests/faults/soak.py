@@ -10,9 +10,9 @@ from itertools import cycle
 
 import psutil
 from accounts import Accounts
-from chaos import tell
 from listener import hurry, receiving
 from load import make_items
+from scenarios import tell
 
 OBSERVED = ("api", "scheduler", "worker-a", "deliverer")  # worker-b is what dies
 JOB_ITEMS = 20_000

@@ -9,7 +9,7 @@ import time
 
 import load as loads
 from load import load, make_items
-from scenarios import scenario
+from scenarios import scenario, tell
 from stack import BATCH_TOKENS, ENGINE_HANG_SECONDS, HINT_TTL_SECONDS, LEASE_SECONDS, eventually
 
 PART = "Workers"
@@ -163,6 +163,7 @@ def poison_in_ten_thousand(stack):
     time.sleep(2)  # the next heartbeat tells the counts
     ((num_restarts,),) = stack.sql("SELECT sum((details ->> 'num_engine_restarts')::int) FROM workers")
     batch = BATCH_TOKENS // max(len((loads.QUERY + item).encode()) for item in items)  # the least that fills one
+    tell(f"a poison item in 10,000: {num_restarts} restarts of an engine, batches of {batch} items and more")
     assert 2 <= num_restarts <= 2 * math.log2(batch) + 2, f"{num_restarts} restarts for a batch of {batch} and more"
 
 
