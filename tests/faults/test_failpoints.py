@@ -9,13 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import every_scenario
 import pytest
-from failpoint_scenarios import WAYS
 
 from core.errors import Broken
 from store import failpoints
 from store.failpoints import MOMENTS, NAMES, STAGES, VARIABLE, Armed
 
+WAYS = every_scenario.failpoint_scenarios.WAYS  # the table keeps the order in which its parts come in
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("api", "scheduler", "store", "worker")
 PASSED = re.compile(r'(?:begin|begin_relaxed|hit)\(\s*"([a-z]+\.[a-z_]+)"(?:, "(before|after)")?')
