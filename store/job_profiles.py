@@ -25,6 +25,14 @@ class SaveBucket:
 
 
 @dataclass(frozen=True, slots=True)
+class Sums:
+    """``last_save``: None before the first. ``num_low_mass``: items whose labels have hardly any of the probability."""
+
+    last_save: datetime | None
+    num_low_mass: int
+
+
+@dataclass(frozen=True, slots=True)
 class SlowChunk:
     """A chunk that was saved ``seconds`` after its last hint."""
 
@@ -38,13 +46,19 @@ class SlowChunk:
 _STATES = text("SELECT state, count(*) AS num FROM chunks WHERE job_id = :job_id GROUP BY state")
 
 _BUCKETS = text("""
-    SELECT width_bucket(extract(epoch FROM saved_at), extract(epoch FROM CAST(:start AS timestamptz)),
-                        extract(epoch FROM CAST(:end AS timestamptz)), :num_buckets) AS place,
+    SELECT width_bucket(extract(epoch FROM saved_at)::float8, CAST(:start AS float8), CAST(:end AS float8), :num_buckets)
+               AS place,
            count(*) AS num_chunks, sum(num_items) AS num_items, sum(num_failed) AS num_failed
       FROM results WHERE job_id = :job_id GROUP BY 1
 """)
 
-_LAST_SAVE = text("SELECT max(saved_at) FROM results WHERE job_id = :job_id")
+_SUMS = text("""
+    SELECT max(saved_at) AS last_save, COALESCE(sum(num_low_mass), 0) AS num_low_mass FROM results WHERE job_id = :job_id
+""")
+
+_FAILED = text("""
+    SELECT chunk_no, num_failed FROM results WHERE job_id = :job_id AND num_failed > 0 ORDER BY chunk_no LIMIT :limit
+""")
 
 _SLOWEST = text("""
     SELECT c.chunk_no, c.first_index, c.num_items, c.attempts,
@@ -66,8 +80,6 @@ _SAMPLE = text("""
      ORDER BY chunk_no
 """)
 
-_LOW_MASS = text("SELECT COALESCE(sum(num_low_mass), 0) FROM results WHERE job_id = :job_id")
-
 _DELIVERIES = text("SELECT id FROM deliveries WHERE job_id = :job_id AND client_id = :client_id ORDER BY id")
 
 # As store.retries has it, which takes a lock besides.
@@ -84,17 +96,27 @@ def chunk_states(connection: Connection, job_id: UUID) -> dict[ChunkState, int]:
     return {state: found.get(state, 0) for state in ChunkState}
 
 
-def last_save(connection: Connection, job_id: UUID) -> datetime | None:
-    """When a chunk was saved last."""
-    saved_at: datetime | None = connection.execute(_LAST_SAVE, {"job_id": job_id}).scalar()
-    return saved_at
+def sums(connection: Connection, job_id: UUID) -> Sums:
+    """Over the saved chunks of the job."""
+    row = connection.execute(_SUMS, {"job_id": job_id}).one()
+    return Sums(row.last_save, int(row.num_low_mass))
+
+
+def failed_chunks(connection: Connection, job_id: UUID, *, num_items: int) -> list[int]:
+    """The numbers of the first saved chunks that hold so many failed items together, or all that there are."""
+    found, num_found = [], 0
+    for row in connection.execute(_FAILED, {"job_id": job_id, "limit": num_items}):
+        if num_found < num_items:
+            found.append(int(row.chunk_no))
+        num_found += int(row.num_failed)
+    return found
 
 
 def saves_over_time(
     connection: Connection, job_id: UUID, *, start: datetime, end: datetime, num_buckets: int
 ) -> list[SaveBucket]:
     """What was saved in each of so many equal parts of the time; parts without a save are left out."""
-    wanted = {"job_id": job_id, "start": start, "end": end, "num_buckets": num_buckets}
+    wanted = {"job_id": job_id, "start": start.timestamp(), "end": end.timestamp(), "num_buckets": num_buckets}
     found: dict[int, SaveBucket] = {}
     for row in connection.execute(_BUCKETS, wanted):
         number = min(max(int(row.place) - 1, 0), num_buckets - 1)
@@ -117,11 +139,6 @@ def sample(connection: Connection, job_id: UUID, *, size: int) -> list[int]:
     """The numbers of at most ``size`` readable chunks, spread evenly over the job; all where there are no more."""
     found = connection.execute(_SAMPLE, {"job_id": job_id, "size": size})
     return [int(row.chunk_no) for row in found]
-
-
-def num_low_mass(connection: Connection, job_id: UUID) -> int:
-    """How many items' labels have hardly any of the probability of the next token."""
-    return int(connection.execute(_LOW_MASS, {"job_id": job_id}).scalar_one())
 
 
 def delivery_ids(connection: Connection, job_id: UUID, *, client_id: UUID) -> list[UUID]:

@@ -22,7 +22,7 @@ from store import delivery_log, job_profiles, result_columns, results
 from store.delivery_log import LoggedDelivery
 from store.job_profiles import SaveBucket, SlowChunk
 
-SAMPLE_CHUNKS = 16
+SAMPLE_CHUNKS = 8
 NUM_BUCKETS = 60
 NUM_BINS = 20
 NUM_SLOW = 5
@@ -63,13 +63,14 @@ def read(connection: Connection, job: Job) -> Profile:
         delivery_log.get(connection, each, client_id=job.client_id)
         for each in job_profiles.delivery_ids(connection, job.id, client_id=job.client_id)
     ]
+    sums = job_profiles.sums(connection, job.id)
     has_results = job.counts.succeeded + job.counts.failed > 0
     return Profile(
         chunk_states=job_profiles.chunk_states(connection, job.id),
-        saves=_saves(connection, job) if has_results else None,
+        saves=None if sums.last_save is None else _saves(connection, job, sums.last_save),
         slowest=job_profiles.slowest_chunks(connection, job.id, limit=NUM_SLOW) if has_results else [],
         scores=_scores(connection, job) if job.counts.succeeded else None,
-        num_low_mass=job_profiles.num_low_mass(connection, job.id) if job.counts.succeeded else 0,
+        num_low_mass=sums.num_low_mass,
         failed=_failed(connection, job),
         deliveries=[each for each in found if each is not None],
         retried_by=job_profiles.retried_by(connection, job.id, client_id=job.client_id) if job.finished_at else None,
@@ -80,13 +81,12 @@ def _failed(connection: Connection, job: Job) -> list[ItemResult]:
     """The first of those with an error of their own."""
     if not job.counts.failed:
         return []
-    return results.page(connection, job, position=0, limit=NUM_FAILED, status="failed").items
+    chunk_nos = job_profiles.failed_chunks(connection, job.id, num_items=NUM_FAILED)
+    parts = [each.with_status("failed") for each in results.read(connection, job, chunk_nos=chunk_nos)]
+    return [item for part in parts for item in part.to_items()][:NUM_FAILED]
 
 
-def _saves(connection: Connection, job: Job) -> Chart | None:
-    last = job_profiles.last_save(connection, job.id)
-    if last is None:
-        return None
+def _saves(connection: Connection, job: Job, last: datetime) -> Chart:
     start = min(job.started_at or last, last)
     end = max(last, start + timedelta(seconds=1))
     found = job_profiles.saves_over_time(connection, job.id, start=start, end=end, num_buckets=NUM_BUCKETS)
