@@ -21,6 +21,17 @@ KINDS = (
     FileDeletedAnswer,
     NamedErrorAnswer,
 )
+ROUTES = (
+    "POST /v1/files",
+    "GET /v1/files",
+    "GET /v1/files/{file_id}",
+    "GET /v1/files/{file_id}/content",
+    "DELETE /v1/files/{file_id}",
+    "POST /v1/batches",
+    "GET /v1/batches",
+    "GET /v1/batches/{batch_id}",
+    "POST /v1/batches/{batch_id}/cancel",
+)
 _ERRORS = {
     400: "A value, named in `param`",
     401: "This server asks for keys, and this is none of them",

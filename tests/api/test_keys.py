@@ -11,6 +11,7 @@ from fake_scoring import score_chunk
 from keyed import add_key, door
 from sqlalchemy import event, text
 
+from api.batches import documents as batch_documents
 from api.dialects import documents
 from api.keyring import Keyring
 from core.chunks import ChunkKey
@@ -70,6 +71,8 @@ def test_with_a_key_every_route_but_health_asks_for_one(entrance, key):
         if path in documents.ROUTES:
             error = answer.json()["error"]
             assert isinstance(error, str) or error["code"] == 401
+        elif f"{method.upper()} {path}" in batch_documents.ROUTES:
+            assert answer.json()["error"]["code"] == ("key_required" if key is None else "invalid_key")
         else:
             assert answer.headers["content-type"] == "application/problem+json"
             assert answer.json()["code"] == ("key_required" if key is None else "invalid_key")

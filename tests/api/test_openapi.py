@@ -10,6 +10,7 @@ import pytest
 from api_schemas import references, resolve, violations
 
 from api import examples
+from api.batches import documents as batch_documents
 from api.dialects import documents
 from store import workers
 from store.endings import event_body
@@ -105,6 +106,7 @@ def test_every_route_is_documented_with_its_problems(document):
         "GET /v1/jobs/{job_id}/results",
         "GET /v1/jobs/{job_id}/events",
         *(f"POST {path}" for path in documents.ROUTES),
+        *batch_documents.ROUTES,
         "GET /v1/models",
         "GET /v1/workers",
         "GET /v1/webhook_endpoints",
@@ -124,7 +126,8 @@ def test_every_route_is_documented_with_its_problems(document):
         assert operation["summary"], name
         if name == "GET /livez":
             continue
-        kind = "application/json" if name.removeprefix("POST ") in documents.ROUTES else "application/problem+json"
+        is_other = name.removeprefix("POST ") in documents.ROUTES or name in batch_documents.ROUTES
+        kind = "application/json" if is_other else "application/problem+json"
         problems = {
             status
             for status, answer in operation["responses"].items()
