@@ -38,15 +38,15 @@ class Account:
 
 
 class Accounts:
-    """``url``: where ends are told, if they are."""
+    """``url``: where ends are told, if they are. ``seconds``: how long whoever asks is patient."""
 
-    def __init__(self, stack, url=None):
-        self.stack, self.url = stack, url
+    def __init__(self, stack, url=None, *, seconds=END_SECONDS):
+        self.stack, self.url, self.seconds = stack, url, seconds
         self.jobs = {}
         self.load = Load(stack)
         self.before = set(stack.job_ids())
 
-    def submit(self, items, *, is_upload=False, is_told=True, seconds=END_SECONDS):
+    def submit(self, items, *, is_upload=False, is_told=True):
         """Post until it is accepted; the id of the job."""
         job = {"model": "fake", "query": QUERY, **({"webhook_url": self.url} if is_told and self.url else {})}
         if is_upload:
@@ -55,19 +55,19 @@ class Accounts:
         else:
             arguments = {"json": {**job, "items": items}, "headers": {}}
         arguments["headers"]["Idempotency-Key"] = uuid4().hex
-        answer = self.ask("POST", "/v1/jobs", seconds=seconds, **arguments)
+        answer = self.ask("POST", "/v1/jobs", **arguments)
         assert answer.status_code == 202, answer.text
         job_id = answer.json()["id"]
         self.jobs[job_id] = Account(dict(enumerate(items)), is_told and self.url is not None)
         return job_id
 
-    def wait(self, job_id, *, seconds=END_SECONDS):
+    def wait(self, job_id):
         """Look at the job until it has ended."""
 
         def ended():
             return self.ask("GET", f"/v1/jobs/{job_id}").json()["status"] in TERMINAL or time.sleep(PAUSE_SECONDS)
 
-        eventually(ended, seconds=seconds, what="the job ends")
+        eventually(ended, seconds=self.seconds, what="the job ends")
 
     def cancel(self, job_id):
         """Cancel a job that may have ended."""
@@ -93,7 +93,7 @@ class Accounts:
         assert self.ask("DELETE", f"/v1/jobs/{job_id}").status_code in {204, 404}
         self.jobs[job_id].is_deleted = True
 
-    def ask(self, method, path, *, seconds=END_SECONDS, **arguments):
+    def ask(self, method, path, **arguments):
         """Ask until the answer is not that it should be asked again."""
 
         def answered():
@@ -106,18 +106,18 @@ class Accounts:
             time.sleep(PAUSE_SECONDS)
             return None
 
-        return eventually(answered, seconds=seconds, what=f"{method} {path} is answered")
+        return eventually(answered, seconds=self.seconds, what=f"{method} {path} is answered")
 
-    def settle(self, receiver=None, *, seconds=END_SECONDS):
+    def settle(self, receiver=None):
         """Wait for every end, and find each item once and right, and each end told under one id."""
         living = [job_id for job_id, account in self.jobs.items() if not account.is_deleted]
         self.load.items = dict.fromkeys(living)
-        self.load.until_ended(seconds=seconds)
+        self.load.until_ended(seconds=self.seconds)
         for job_id in living:
             self.check(job_id)
-        self._check_that_there_is_nothing_besides(seconds)
+        self._check_that_there_is_nothing_besides()
         if receiver is not None:
-            self.check_what_was_told(receiver, seconds)
+            self.check_what_was_told(receiver)
 
     def num_items(self):
         return sum(len(account.items) for account in self.jobs.values())
@@ -143,11 +143,13 @@ class Accounts:
         assert counts["failed"] + counts["cancelled"] == len(results) - num_scored
         assert job["usage"]["prompt_tokens"] == sum(line["prompt_tokens"] for line in results), "billed once"
 
-    def _check_that_there_is_nothing_besides(self, seconds):
+    def _check_that_there_is_nothing_besides(self):
         """Bodies that broke off, and their failed jobs, are all that there may be besides what was accepted."""
         others = list(set(self.stack.job_ids()) - self.before - self.jobs.keys())
         query = "SELECT count(*) FROM jobs WHERE id = ANY(%(ids)s::uuid[]) AND finished_at IS NULL"
-        eventually(lambda: self.stack.sql(query, ids=others) == [(0,)], seconds=seconds, what="broken uploads fail")
+        eventually(
+            lambda: self.stack.sql(query, ids=others) == [(0,)], seconds=self.seconds, what="broken uploads fail"
+        )
         for job_id in others:
             state, error = self.load.end_of(job_id)
             assert (state, error) == ("failed", "upload_incomplete"), f"{job_id} is nobody's"
@@ -156,7 +158,7 @@ class Accounts:
             stray = f"SELECT count(*) FROM {table} t WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.id = t.job_id)"
             assert self.stack.sql(stray) == [(0,)], f"{table} of no job"
 
-    def check_what_was_told(self, receiver, seconds):
+    def check_what_was_told(self, receiver):
         """Each end was told, under one id."""
         told = {job_id for job_id, account in self.jobs.items() if account.is_told and not account.is_deleted}
         query = "SELECT count(*) FROM deliveries WHERE job_id = ANY(%(ids)s::uuid[]) AND state = 'delivered'"
@@ -169,7 +171,7 @@ class Accounts:
                 next_hurry = time.monotonic() + HURRY_SECONDS
             return self.stack.sql(query, ids=list(told)) == [(len(told),)]
 
-        eventually(all_told, seconds=seconds, what=f"{len(told)} ends are told")
+        eventually(all_told, seconds=self.seconds, what=f"{len(told)} ends are told")
         rows = "SELECT count(*) FROM deliveries WHERE job_id = ANY(%(ids)s::uuid[])"
         assert self.stack.sql(rows, ids=list(told)) == [(len(told),)], "one event an end"
         ids_of = {}

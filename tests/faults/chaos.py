@@ -198,9 +198,9 @@ class Client(threading.Thread):
         accounts, items = self.accounts, make_items(ask.num_items, seed=ask.seed)
         if ask.poison:
             items[ask.poison_at] += ask.poison
-        job_id = accounts.submit(items, is_upload=ask.is_upload, is_told=ask.is_told, seconds=PATIENCE_SECONDS)
+        job_id = accounts.submit(items, is_upload=ask.is_upload, is_told=ask.is_told)
         if ask.then == "wait":
-            accounts.wait(job_id, seconds=PATIENCE_SECONDS)
+            accounts.wait(job_id)
         if ask.then in {"cancel", "retry"}:
             accounts.cancel(job_id)
         if ask.then == "retry":
@@ -214,7 +214,8 @@ def play(stack, plan, *, has_time=True):
     """Play the plan, let everything end, and check it; tell what happened. ``has_time``: to see all hints acknowledged."""
     tell(f"chaos: RANKMILL_CHAOS_SEED={plan.seed} RANKMILL_CHAOS_SECONDS={plan.seconds:g}")
     with receiving() as receiver:
-        accounts, supervisor, is_over = Accounts(stack, receiver.url), Supervisor(stack), threading.Event()
+        accounts = Accounts(stack, receiver.url, seconds=PATIENCE_SECONDS)
+        supervisor, is_over = Supervisor(stack), threading.Event()
         clients = [Client(accounts, asks, is_over) for asks in plan.asks]
         faults = Faults(stack, supervisor, receiver)
         for client in clients:
@@ -230,7 +231,7 @@ def play(stack, plan, *, has_time=True):
             if client.fault is not None:
                 raise client.fault
         stack.recover()
-        accounts.settle(receiver, seconds=PATIENCE_SECONDS)
+        accounts.settle(receiver)
         check_that_nothing_is_open(stack)
         if has_time:
             check_that_all_is_acknowledged(stack)

@@ -54,7 +54,7 @@ def soak(stack, num_items):
     next_fault, num_posted, num_done = began + FAULT_SECONDS, 0, 0
     tell(HEADING)
     with receiving() as receiver:
-        accounts, open_jobs = Accounts(stack, receiver.url), deque()
+        accounts, open_jobs = Accounts(stack, receiver.url, seconds=END_SECONDS), deque()
         while num_done < num_items:
             while num_posted < num_items and len(open_jobs) < MOST_OPEN_JOBS:
                 items = make_items(JOB_ITEMS, seed=num_posted)
@@ -75,7 +75,7 @@ def soak(stack, num_items):
             else:
                 time.sleep(0.1)
         hurry(stack)
-        accounts.check_what_was_told(receiver, END_SECONDS)
+        accounts.check_what_was_told(receiver)
     return samples
 
 
