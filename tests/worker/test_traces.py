@@ -154,12 +154,16 @@ def test_a_batch_of_two_jobs_is_linked_to_a_chunk_of_each(exporter, submit_for, 
     assert both.parent is None
 
 
-def test_the_links_of_a_span_are_bounded(exporter):
-    many = [f"{CALLER[:36]}{number:016x}-01" for number in range(1, 1_000)]
-    with spans.linked("score batch", "CONSUMER", many, {}):
+def test_the_links_of_a_span_are_bounded_before_anybody_copies_them(exporter, monkeypatch):
+    handed = []
+    start = spans.recorder().start
+    monkeypatch.setattr(
+        spans.recorder(), "start", lambda *named, links: (handed.extend(links), start(*named, links=links))[1]
+    )
+    with spans.linked("score batch", "CONSUMER", [f"{CALLER[:36]}{number:016x}-01" for number in range(1, 999)], {}):
         pass
     (span,) = exporter.get_finished_spans()
-    assert len(span.links) == spans.MAX_LINKS
+    assert len(span.links) == len(handed) == spans.MAX_LINKS
 
 
 def test_what_fails_says_the_kind_of_failure_and_no_message(exporter, submit_for, scorer, engine, make_ledger):
