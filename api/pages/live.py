@@ -1,44 +1,48 @@
-"""Pages that are open stay as the ledger is: parts of them, made anew and sent as server-sent events."""
+"""Pages that are open stay as the ledger is: parts of them, made anew and sent as server-sent events.
+
+A stream ends with the session that it was asked for with: it looks once a second.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated
 
-import structlog
 from fastapi import Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from api import answers
-from api.events import EVENT_STREAM, HEARTBEAT_SECONDS, RETRY_MILLISECONDS
+from api.events import EVENT_STREAM, RETRY_MILLISECONDS
 from api.job_ids import JobId, found
-from api.pages import job_list
+from api.pages import forms, job_list, visitors
 from api.pages.job_list import ListQuery
 from api.pages.rendering import fragment
 from api.pages.route import router
 from api.pages.visitors import SomeVisitor
 from api.process import InProcess, Process
 from api.watched_jobs import LOOK_SECONDS, WatchedJobs
-from core.errors import NotReady
+from core.errors import NotReady, Refused
 from core.jobs import Job
 from store import jobs
 
 routes = router()
-log = structlog.get_logger()
+STILL_HERE = b": still here\n\n"
 
 
 @routes.get("/live/jobs")
-async def follow_list(process: InProcess, visitor: SomeVisitor, query: Annotated[ListQuery, Query()]) -> Response:
+async def follow_list(
+    request: Request, process: InProcess, visitor: SomeVisitor, query: Annotated[ListQuery, Query()]
+) -> Response:
     """The list, whenever it has changed."""
 
     def look() -> str:
         return fragment("job_table.html", listed=job_list.read(process, visitor, query), query=query)
 
-    return _streamed(_looking(process, look))
+    return _streamed(_looking(process, _session(process, request), look))
 
 
 @routes.get("/live/jobs/{job_id}")
@@ -51,14 +55,32 @@ async def follow_job(request: Request, process: InProcess, visitor: SomeVisitor,
 
     job = found(await run_in_threadpool(read))
     watched: WatchedJobs = request.app.state.watched_jobs
-    return _streamed(_following(process, watched, job))
+    return _streamed(_following(process, _session(process, request), watched, job))
 
 
 def _streamed(events: AsyncIterator[bytes]) -> Response:
     return StreamingResponse(events, media_type=EVENT_STREAM, headers={"X-Accel-Buffering": "no"})
 
 
-async def _following(process: Process, jobs_watched: WatchedJobs, job: Job) -> AsyncIterator[bytes]:
+def _session(process: Process, request: Request) -> Callable[[], Awaitable[bool]]:
+    """Asks whether it still holds. While Postgres is away it does."""
+    cookie = request.cookies.get(forms.SESSION_COOKIE, "")
+
+    async def holds() -> bool:
+        try:
+            await run_in_threadpool(visitors.look, process, cookie)
+        except Refused:
+            return False
+        except NotReady:
+            return True
+        return True
+
+    return holds
+
+
+async def _following(
+    process: Process, holds: Callable[[], Awaitable[bool]], jobs_watched: WatchedJobs, job: Job
+) -> AsyncIterator[bytes]:
     def render(job: Job) -> str:
         answer = answers.job_answer(process.forecasts.of(job), datetime.now(UTC))
         return fragment("job_progress.html", job=answer)
@@ -71,31 +93,37 @@ async def _following(process: Process, jobs_watched: WatchedJobs, job: Job) -> A
             yield _event("swap", await run_in_threadpool(render, watched.job))
             if is_over:
                 break
-            while not await _is_set(changed, HEARTBEAT_SECONDS):
-                yield b": still here\n\n"
+            async for sign in _until_set(changed, holds):
+                yield sign
+            if not changed.is_set():
+                return
     yield _event("end", "")
 
 
-async def _looking(process: Process, look: Callable[[], str]) -> AsyncIterator[bytes]:
+async def _looking(
+    process: Process, holds: Callable[[], Awaitable[bool]], look: Callable[[], str]
+) -> AsyncIterator[bytes]:
     """Look once a second, until the process stops or nobody listens."""
-    stopped = asyncio.Event()
+    stopped, seen = asyncio.Event(), ""
     process.waiting.add(stopped)
     try:
         yield b"retry: %d\n\n" % RETRY_MILLISECONDS
-        seen, silent_seconds = "", 0.0
-        while not stopped.is_set():
+        while not stopped.is_set() and await holds():
             with suppress(NotReady):
                 now = await run_in_threadpool(look)
-                silent_seconds += LOOK_SECONDS
-                if now != seen:
-                    yield _event("swap", now)
-                elif silent_seconds >= HEARTBEAT_SECONDS:
-                    yield b": still here\n\n"
-                    silent_seconds = 0.0
+                yield _event("swap", now) if now != seen else STILL_HERE
                 seen = now
             await _is_set(stopped, LOOK_SECONDS)
     finally:
         process.waiting.discard(stopped)
+
+
+async def _until_set(event: asyncio.Event, holds: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
+    """A sign of life every second, until the event is set or the session has ended."""
+    while not await _is_set(event, LOOK_SECONDS):
+        if not await holds():
+            return
+        yield STILL_HERE
 
 
 async def _is_set(event: asyncio.Event, seconds: float) -> bool:

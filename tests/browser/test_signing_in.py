@@ -104,6 +104,21 @@ def test_a_session_ends_with_its_key(http, site):
     assert http.get("/").headers["location"] == "/sign-in"
 
 
+@pytest.mark.parametrize("what", ["jobs", "jobs/{job_id}"])
+def test_a_page_that_is_open_hears_no_more_once_its_key_is_revoked(what, http, site):
+    key, key_id = add_key(site.database, "one")
+    headers = {"Authorization": f"Bearer {key}"}
+    job_id = http.post("/v1/jobs", json={"items": ["a"]}, headers=headers).json()["id"]
+    signed_in(http, key)
+    with http.stream("GET", "/live/" + what.format(job_id=job_id)) as answer:
+        lines = answer.iter_lines()
+        while not next(lines).startswith("event: swap"):
+            pass
+        with site.database.begin() as connection:
+            api_keys.revoke(connection, key_id)
+        assert not [line for line in lines if line.startswith("event: end")]  # it ends, and is not over
+
+
 def test_a_session_is_good_for_its_key_and_its_time_alone():
     sha256, other = fingerprint(new_key()).sha256, fingerprint(new_key()).sha256
     now, key_id = time.time(), UUID(int=7)
@@ -165,7 +180,7 @@ def test_every_form_is_guarded(http):
     assert len(posts) >= 8
     for route in posts:
         path = route.path.replace("{", "").replace("}", "")
-        assert http.post(path, data={}, headers=own(http)).status_code == 403, route.path
+        assert http.post(path, data={"key": "x"}, headers=own(http)).status_code == 403, route.path
 
 
 def test_every_page_says_what_it_may_load_and_is_not_kept(http, site):
