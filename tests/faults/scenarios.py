@@ -71,5 +71,25 @@ A process dies at an exact place where `RANKMILL_FAILPOINTS` says so, as in `wor
 before the COMMIT of a save. The stages stand in `store/failpoints.py`; `raise` and `stall:SECONDS` are possible, too. Unset, as
 it is wherever nobody tests, it costs nothing.
 
+## Measured
+
+On 2026-11-30, on two cores that other test runs shared (a load of 8 to 25, so times say little):
+
+| what | outcome |
+|---|---|
+| 66 deaths at failpoints, before and after 33 stages | nothing lost, nothing twice |
+| chaos, seed 1, 180 s | 131 faults, 40 processes started again, 46 jobs, 21,999 items, 27 webhooks: nothing lost, nothing twice |
+| chaos, seed 2, 180 s | 119 faults, 37 processes started again, 88 jobs, 91,210 items, 44 webhooks: nothing lost, nothing twice |
+| a million items, a fault every 8 s | 132 s; from 200,000 items to the last: front end 174 to 177 MB, scheduler 97 to 97, worker 133 to 134, deliverer 116 to 118; 17 sessions in Postgres, 13 connections to Redis, files as many as before |
+| a poison item in 10,000 | 9,999 succeed; 9 restarts of the engine, for batches of 89 items and more (at most 14 are allowed); each chunk was claimed once |
+| Redis behind a black hole for 120 s | every submission was answered 202 meanwhile, and all were done after |
+| SIGTERM under load, batches of 1.5 s | front end 0.3 s, scheduler 2.7 s, workers 5.4 s and 3.0 s, deliverer 3.2 s |
+
+What all this has found lately, each mended with the scenario that shows it:
+
+- a retry was promised (202) whose items another request still copied; when that one died, the promised job failed;
+- a worker or a deliverer that met a full Redis ended, with status 0;
+- a front end was not ready any more as soon as the schema was newer than it.
+
 This page is made from the table in `tests/faults/` (`python tests/faults/write_page.py`); a test compares the two.
 """

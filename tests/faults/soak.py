@@ -36,14 +36,14 @@ class Sample:
     num_clients: int
 
     def line(self):
-        held = "".join(f"{self.megabytes[name]:>11.0f}{self.files[name]:>6}" for name in OBSERVED)
+        held = "".join(f"{self.megabytes[name]:>14.0f}{self.files[name]:>6}" for name in OBSERVED)
         rate = self.num_done / self.seconds
         return f"{self.num_done:>10,}{self.seconds:>8.0f}{rate:>9.0f}{held}{self.num_sessions:>10}{self.num_clients:>8}"
 
 
 HEADING = (
-    f"{'items':>10}{'s':>8}{'items/s':>9}"
-    + "".join(f"{name + ' MB':>11}{'files':>6}" for name in OBSERVED)
+    f"\n{'items':>10}{'s':>8}{'items/s':>9}"
+    + "".join(f"{name + ' MB':>14}{'files':>6}" for name in OBSERVED)
     + f"{'Postgres':>10}{'Redis':>8}"
 )
 
