@@ -22,10 +22,11 @@ _HEADERS = {
     "Retry-After": ("Seconds after which it is worth looking, or trying again.", {"type": "integer", "minimum": 0}),
     "Preference-Applied": ("The wait that was granted.", {"type": "string", "pattern": "^wait=[0-9]+$"}),
     "ETag": ("Changes with the job; send it back in If-None-Match.", {"type": "string"}),
+    "RateLimit": ("The limit that was passed, and in how many seconds there is room again.", {"type": "string"}),
     "WWW-Authenticate": ("How to say who asks.", {"const": "Bearer"}),
     "Cache-Control": ("It is shown this once.", {"const": "no-store"}),
 }
-_HEADERS_OF_PROBLEMS = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
+_HEADERS_OF_PROBLEMS = {401: ("WWW-Authenticate",), 429: ("Retry-After", "RateLimit"), 503: ("Retry-After",)}
 _KEY = "`key_required`, `invalid_key`: a server that asks for keys, or keeps this one no longer"
 _SECURITY = {"type": "http", "scheme": "bearer", "description": "`rk_…`, of `rankmill keys create`."}
 
@@ -59,10 +60,12 @@ def problem(status: int, description: str, name: str = "Problem", media_type: st
     return made | ({"headers": sent} if sent else {})
 
 
-def problems(*, is_open: bool = False, **codes: str) -> dict[int | str, dict[str, Any]]:
-    """Problems by status, as ``_404="job_not_found"``; 401, 500 and 503 can always happen, but 401 where it is open."""
+def problems(*, is_open: bool = False, is_limited: bool = True, **codes: str) -> dict[int | str, dict[str, Any]]:
+    """Problems by status, as ``_404="job_not_found"``; 401, 429, 500 and 503 can always happen, but 401 where it is open."""
     not_ready = "`not_ready`: Postgres is away, or no model is served yet"
     codes |= {} if is_open else {"_401": _KEY}
+    if is_limited and not is_open:
+        codes |= {"_429": "; ".join(filter(None, ["`too_many_requests`", codes.get("_429")]))}
     codes |= {"_500": "`internal_error`", "_503": "; ".join(filter(None, [not_ready, codes.get("_503")]))}
     return {int(status[1:]): problem(int(status[1:]), description) for status, description in codes.items()}
 
@@ -76,7 +79,7 @@ LIST_WORKERS: dict[str, Any] = {
 }
 METRICS: dict[str, Any] = {
     "response_class": PlainTextResponse,
-    "responses": {200: {"description": "The metrics."}, **problems(_403="`admin_required`")},
+    "responses": {200: {"description": "The metrics."}, **problems(is_limited=False, _403="`admin_required`")},
 }
 LIVEZ: dict[str, Any] = {
     "responses": {200: answer("It lives.", "Health")},

@@ -25,6 +25,7 @@ from api.keyring import EVERYBODY, Caller
 from core.errors import Refused
 from core.request_rates import WINDOW_SECONDS, Standing, Windows
 from core.settings import Settings
+from store import redis_faults
 
 TIMEOUT_SECONDS = 0.5
 LOOK_AGAIN_SECONDS = 1.0
@@ -86,8 +87,9 @@ class RateLimits:
         return Windows(before, before_seconds, now, now_seconds - WINDOW_SECONDS)
 
     def _go_without(self, error: Exception) -> None:
+        fault = redis_faults.note(error)
         if not self.is_away:
-            log.warning("Redis is away: requests are not limited", reason=str(error) or type(error).__name__)
+            log.warning("Redis is away: requests are not limited", fault=fault, reason=str(error))
         self.is_away = True
         self._look_again_at = time.monotonic() + LOOK_AGAIN_SECONDS
 
