@@ -28,7 +28,7 @@ from store.leader import LOCK_KEY
 LEASE_SECONDS = 3
 HINT_TTL_SECONDS = 5
 ENGINE_HANG_SECONDS = 4
-BATCH_TOKENS = 20_000  # with the delay: some 200 items each 50 ms, so that work lasts long enough to be broken
+BATCH_TOKENS = 20_000  # with the delay: some 200 items each 80 ms, so that work lasts long enough to be broken
 SETTINGS = {
     "RANKMILL_LEASE_SECONDS": str(LEASE_SECONDS),
     "RANKMILL_RENEW_SECONDS": "1",
@@ -47,7 +47,7 @@ SETTINGS = {
     "RANKMILL_WORKER_THREADS": "6",
     "RANKMILL_BULK_WINDOW": "4",
     "RANKMILL_FAKE_FAULTS": "1",
-    "RANKMILL_FAKE_DELAY": "50",
+    "RANKMILL_FAKE_DELAY": "80",
     "RANKMILL_LOG_FORMAT": "json",
     "OMP_NUM_THREADS": "1",
 }
