@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from pathlib import Path
 
 import openai
 import pytest
@@ -11,6 +13,8 @@ from batch_world import SCORING, batching, line, rerank, scoring
 from cards import FAKE_CARD
 
 from store import sweeps
+
+PAGE = Path(__file__).parents[2] / "docs" / "batches.md"
 
 
 @pytest.fixture(scope="module")
@@ -198,3 +202,12 @@ def test_a_job_of_a_batch_is_not_deleted_alone(world, api):
     )
     answer = api.delete(job["links"]["self"])
     assert (answer.status_code, answer.json()["code"]) == (409, "job_of_batch")
+
+
+def test_the_pages_program_runs_as_it_stands_there(world, api_url, capsys):
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    names = {}
+    exec(program.replace("http://127.0.0.1:8000", api_url), names)
+    names["client"].close()
+    assert world.openai.batches.retrieve(names["batch"].id).request_counts.completed == 2
+    assert re.findall(r"^query-\d", capsys.readouterr().out, re.MULTILINE) == ["query-0", "query-1"]
