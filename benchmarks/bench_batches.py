@@ -89,9 +89,8 @@ def report(pid: int, api: httpx.Client, options: argparse.Namespace) -> None:
 
     with Peak(pid) as peak:
         with timed("upload"):
-            form = {"files": {"file": ("a.jsonl", data)}, "data": {"purpose": "batch"}}
-            file_id = api.post("/v1/files", **form).json()["id"]
-        asked = {"input_file_id": file_id, "endpoint": "/v1/rerank", "completion_window": "24h"}
+            answer = api.post("/v1/files", files={"file": ("a.jsonl", data)}, data={"purpose": "batch"})
+        asked = {"input_file_id": answer.json()["id"], "endpoint": "/v1/rerank", "completion_window": "24h"}
         batch = api.post("/v1/batches", json=asked).json()
         with timed("validate"):
             while batch["status"] == "validating":
@@ -100,8 +99,8 @@ def report(pid: int, api: httpx.Client, options: argparse.Namespace) -> None:
             while batch["status"] not in ENDED:
                 batch = look(api, batch)
         num_bytes = 0
-        with timed("read"), api.stream("GET", f"/v1/files/{batch['output_file_id']}/content") as answer:
-            for piece in answer.iter_bytes():
+        with timed("read"), api.stream("GET", f"/v1/files/{batch['output_file_id']}/content") as found:
+            for piece in found.iter_bytes():
                 num_bytes += len(piece)
     assert batch["request_counts"] == {"total": options.lines, "completed": options.lines, "failed": 0}, batch
     whole = sum(seconds.values())
