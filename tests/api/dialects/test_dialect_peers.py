@@ -160,6 +160,15 @@ def test_sglangs_rows_follow_the_labels_and_sum_to_one_or_are_shares_of_the_voca
     assert each[0] == plain["scores"][0]
 
 
+def test_each_of_many_pairs_is_scored_with_its_own_query(post):
+    queries = ["Is it in France?", "Is it in Brazil?", "Is it in France?"]
+    pairs = post("/score", {"queries": queries, "documents": CITIES}).json()["data"]
+    alone = [
+        post("/score", {"text_1": query, "text_2": city}).json() for query, city in zip(queries, CITIES, strict=True)
+    ]
+    assert [each["score"] for each in pairs] == [answer["data"][0]["score"] for answer in alone]
+
+
 def test_usage_counts_the_tokens_of_every_prompt(post, batcher):
     usage = post("/rerank", {"query": CAPITAL, "documents": CITIES}).json()["usage"]
     assert usage["prompt_tokens"] == usage["total_tokens"] == sum(map(len, batcher.prompts))
