@@ -25,10 +25,10 @@ def last_job(api):
 
     def last_job(state="failed"):
         deadline = time.monotonic() + 10
-        while (job := api.get("/v1/jobs?limit=1").json()["items"][0])["status"] != state:
-            assert time.monotonic() < deadline, job
+        while not (found := api.get("/v1/jobs?limit=1").json()["items"]) or found[0]["status"] != state:
+            assert time.monotonic() < deadline, found
             time.sleep(0.02)
-        return job
+        return found[0]
 
     return last_job
 
