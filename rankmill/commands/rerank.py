@@ -46,6 +46,9 @@ def rerank(
     labels: Annotated[
         str | None, typer.Option(help='Label texts, e.g. " yes, no": the first one\'s probability is the score.')
     ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="label, or likelihood: how likely the query is, given the item.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="A served model. Default: the only one.")] = None,
     input_format: Annotated[
         Format, typer.Option("--input-format", help="How FILE is read. auto: by its ending.")
@@ -67,6 +70,7 @@ def rerank(
         "template": template,
         "instruction": instruction,
         "labels": None if labels is None else labels.split(","),
+        "method": method,
         "model": model,
         "truncation": truncation,
     }
