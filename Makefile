@@ -1,6 +1,6 @@
 # `make` or `make help` lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format bench faults chaos fuzz gpu
+.PHONY: help install demo test check docs format bench faults chaos fuzz gpu
 SHELL := /bin/sh
 
 PYTHON ?= python3
@@ -53,6 +53,9 @@ chaos: $(STAMP) ## an hour of random schedules, random faults from three seeds, 
 
 fuzz: $(STAMP) ## 10,000 made-up requests to every route, by two clients (FUZZ_SEED=2 for others, FUZZ_CASES=1000 for fewer)
 	$(BIN)/pytest -m fuzz
+
+docs: $(STAMP) ## the documentation as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 gpu: $(STAMP) ## the tests that need a CUDA device
 	$(BIN)/pytest -m gpu
