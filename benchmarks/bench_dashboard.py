@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import threading
 import time
 from contextlib import contextmanager
 
 import httpx
+import psutil
 import psycopg
 from chromium import chromium
 from dashboard_ledger import save_another, write_large
@@ -46,6 +48,13 @@ def front_end(servers, database_url):
         thread.join()
 
 
+def cpu_seconds():
+    """What this process (front end and client) and all of Postgres have computed for: the same on a busy machine."""
+    me = psutil.Process()
+    every = [me, *(each for each in me.children(recursive=True) if "postgres" in each.name())]
+    return sum(sum(each.cpu_times()[:2]) for each in every)
+
+
 def milliseconds(samples):
     ordered = sorted(samples)
     return {"best": round(ordered[0]), "median": round(statistics.median(ordered)), "worst": round(ordered[-1])}
@@ -53,12 +62,13 @@ def milliseconds(samples):
 
 def html_times(url, path):
     with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
-        samples = []
+        client.get(path).raise_for_status()
+        samples, cpu = [], cpu_seconds()
         for _ in range(LOADS):
             begun = time.perf_counter()
             client.get(path).raise_for_status()
             samples.append((time.perf_counter() - begun) * 1_000)
-    return milliseconds(samples)
+    return milliseconds(samples) | {"cpu": round((cpu_seconds() - cpu) / LOADS * 1_000)}
 
 
 def load_times(page, address):
@@ -102,7 +112,7 @@ def measure(arguments):
         running = write_large(connection, arguments.items, is_open=True)
         connection.execute("ANALYZE")
         print(f"wrote two jobs of {arguments.items:,} items in {time.perf_counter() - begun:.0f} s")
-        found = {"items": arguments.items}
+        found = {"items": arguments.items, "load_average": os.getloadavg()[0]}
         with front_end(servers, servers.database_url) as url, chromium() as browser:
             page = browser.new_page(base_url=url)
             for name, path in {

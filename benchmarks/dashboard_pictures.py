@@ -1,4 +1,4 @@
-"""The pictures of the dashboard in the documents: a real model on this machine, real jobs, light and dark.
+"""The pictures of the dashboard in the documents: a whole stack with the fake model, real jobs, light and dark.
 
 python benchmarks/dashboard_pictures.py --folder docs/figures
 """
@@ -13,50 +13,39 @@ from chromium import chromium
 
 from rankmill import Client
 from rankmill.background import running_up
-from rankmill.demo import ITEM, QUERY, TOPICS, documentation, model_file
 
 FOLDER = Path(__file__).parents[1] / "docs" / "figures"
-VIEW = {"width": 1200, "height": 780}
+VIEW = {"width": 1200, "height": 720}
 MAX_BYTES = 150_000
-MAX_CHARACTERS = 120
-NUM_TEXTS = 60
-TOO_LONG = "long " * 9_000
+WORDS = (
+    "Keep it in a cloth.",
+    "Freeze it in slices.",
+    "Trains leave at noon.",
+    "Never in the fridge.",
+    "A paper bag will do.",
+)
 HOOK = "https://receiver.example/rankmill"
 
 
-def texts():
-    """A sentence or two of each module's documentation."""
-    return [ITEM.format(doc=doc[:MAX_CHARACTERS]) for doc in documentation().values()][:NUM_TEXTS]
+def texts(number):
+    """So many lines."""
+    return [f"line {place} of {number}: {WORDS[place % len(WORDS)]}" for place in range(number)]
 
 
 def fill(client):
     """Jobs that ended in several ways; the id of the one to look at."""
-    topics = {"query": QUERY, "item_first": True, "labels": [f" {topic}" for topic in TOPICS]}
-    client.wait(client.submit(items=texts()[:20], **topics, metadata={"name": "topics"}, webhook_url=HOOK).id)
-    mixed = client.submit(
-        items=[*texts(), TOO_LONG],
-        query=QUERY,
-        item_first=True,
-        labels=[" math", " network"],
-        truncation="error",
-        metadata={"name": "math or network"},
-    )
+    client.wait(client.submit(items=texts(200), query="q ", metadata={"name": "nightly"}, webhook_url=HOOK).id)
+    mixed = client.submit(items=texts(30_000), query="q ", metadata={"name": "catalogue"})
     client.wait(mixed.id)
-    client.cancel(client.submit(items=texts() * 20, **topics, metadata={"name": "by mistake"}).id)
+    client.cancel(client.submit(items=texts(50_000), query="q ", metadata={"name": "by mistake"}).id)
     return mixed.id
 
 
 def tried(page):
     """Fill in the form, and wait for its answer."""
     page.goto("/try")
-    page.get_by_role("textbox", name="Query").fill("\n\nIn one word, the topic of this text is")
-    page.get_by_label("Items, one a line").fill(
-        "Simmer the lentils with cumin for twenty minutes.\n"
-        "The midfielder scored twice after the break.\n"
-        "The quartet recorded its second album in a church."
-    )
-    page.get_by_label("Labels").fill(" food, sport, music")
-    page.get_by_label("Item before query").check()
+    page.get_by_role("textbox", name="Query").fill("how do I keep bread fresh? ")
+    page.get_by_label("Items, one a line").fill("\n".join(WORDS))
     page.get_by_role("button", name="Score").click()
     page.locator(".ranking li").first.wait_for()
     return page.url
@@ -69,12 +58,12 @@ def main():
     with tempfile.TemporaryDirectory(prefix="rankmill-pictures-") as name, chromium() as browser:
         data = Path(name)
         data.chmod(0o755)
-        with running_up(data / "up", model=str(model_file())) as (url, _), Client(url) as client:
+        with running_up(data / "up", model="fake") as (url, _), Client(url) as client:
             mixed = fill(client)
             page = browser.new_page(base_url=url)
             page.set_default_timeout(120_000)
             answer = tried(page)
-            client.submit(items=texts() * 40, query=QUERY, item_first=True, labels=[" math", " web"])
+            client.submit(items=texts(1_500_000), query="q ", metadata={"name": "archive"})
             paths = {
                 "jobs": "/",
                 "job": f"/jobs/{mixed}",
@@ -82,7 +71,7 @@ def main():
                 "try": answer,
                 "workers": "/workers",
             }
-            page.wait_for_timeout(60_000)  # for the rate and the batches of the job that runs
+            page.wait_for_timeout(3_000)  # for the rate and the batches of the job that runs
             for scheme in ("light", "dark"):
                 shot = browser.new_context(base_url=url, color_scheme=scheme, viewport=VIEW)
                 for what, path in paths.items():

@@ -9,7 +9,18 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("core", "store", "api", "scheduler", "worker", "kernels/label_kernels", "rankmill", "migrations")
-FOLDERS = (*PACKAGES, "worker/engine", "rankmill/embedded", "tests", "benchmarks", "docs", "docs/decisions", ".ci")
+FOLDERS = (
+    *PACKAGES,
+    "worker/engine",
+    "api/pages",
+    "rankmill/embedded",
+    "tests",
+    "tests/browser",
+    "benchmarks",
+    "docs",
+    "docs/decisions",
+    ".ci",
+)
 BANNED = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "service", "services", "shard", "shards"}
 MAX_LINES = 250
 MAX_KERNEL_LINES = 350  # a kernel is one file, with its plan and its wrapper

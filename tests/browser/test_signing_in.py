@@ -129,12 +129,12 @@ def test_a_session_is_good_for_its_key_and_its_time_alone():
     assert not session.is_signed(other, now)
 
 
-@pytest.mark.parametrize("text", ["", "x", "=", "é", "AA" * 40, "A" * 76, "A" * 10_000])
-def test_what_is_no_session_is_none(text, http, key):
-    assert sessions.read(text) is None or not sessions.read(text).is_signed(fingerprint(key).sha256, 0)
-    if text.isascii():
+def test_what_is_no_session_opens_nothing(http, key):
+    for text in ("x", "=", "AA" * 40, "A" * 76, "A" * 3_000):
         http.cookies.set("rankmill_session", text)
-        assert http.get("/").status_code == 303
+        assert http.get("/").status_code == 303, text
+    assert sessions.read("") is None
+    assert sessions.read("é") is None
 
 
 def test_no_bit_of_a_session_can_be_changed(http, site, key):
@@ -146,33 +146,28 @@ def test_no_bit_of_a_session_can_be_changed(http, site, key):
         assert answer.status_code == 303, place
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"Origin": "https://evil.example"},
-        {"Origin": "null"},
-        {"Origin": ""},
-        {"token": ""},
-        {"token": "0" * 64},
-        {"cookie": "rankmill_form"},
-    ],
-    ids=["another origin", "no origin of its own", "no origin", "no token", "another token", "no cookie"],
-)
-def test_a_form_that_none_of_our_pages_posted_changes_nothing(change, http, site):
+def test_a_form_that_none_of_our_pages_posted_changes_nothing(http, site):
     job_id = site.submit()
-    form = {"token": token_in(http.get(f"/jobs/{job_id}"))}
-    headers = own(http)
-    if "token" in change:
-        form["token"] = change["token"]
-    elif "cookie" in change:
-        http.cookies.clear()
-    else:
-        headers |= change
-    answer = http.post(f"/jobs/{job_id}/cancel", data=form, headers=headers)
-    assert answer.status_code == 403
-    assert "foreign_form" in answer.text
+    token = token_in(http.get(f"/jobs/{job_id}"))
+
+    def post(headers, form, **changes):
+        answer = http.post(f"/jobs/{job_id}/cancel", data=form, headers=headers, **changes)
+        return answer.status_code, "foreign_form" in answer.text
+
+    for origin in ("https://evil.example", "null", ""):
+        assert post({"Origin": origin}, {"token": token}) == (403, True), origin
+    assert post({}, {"token": token}) == (403, True)
+    for wrong in ("", "0" * 64, token[:-1]):
+        assert post(own(http), {"token": wrong, "x": "y"}) == (403, True), wrong
+    cookie = http.cookies["rankmill_form"]
+    http.cookies.clear()
+    assert post(own(http), {"token": token}) == (403, True)
+    http.cookies.set("rankmill_session", "another session")
+    http.cookies.set("rankmill_form", cookie)
+    assert post(own(http), {"token": token}) == (403, True)
     assert site.sql("SELECT state FROM jobs") == ["queued"]
-    assert http.post(f"/jobs/{job_id}/cancel", data=form, headers={}).status_code == 403
+    http.cookies.delete("rankmill_session")
+    assert post(own(http), {"token": token}) == (303, False)
 
 
 def test_every_form_is_guarded(http):
@@ -203,10 +198,11 @@ def test_cookies_are_strict_and_secure_where_the_browser_came_over_tls(http, sit
         assert (cookie["httponly"], cookie["samesite"].lower(), bool(cookie["secure"])) == (True, "strict", is_secure)
 
 
-@pytest.mark.parametrize("address", ["https://evil.example/", "//evil.example", "/\\evil.example", "/\t/x", "x", ""])
-def test_signing_in_leads_nowhere_else(address, http, key):
-    form = {"token": token_in(http.get("/sign-in")), "key": key, "next": address}
-    assert http.post("/sign-in", data=form, headers=own(http)).headers["location"] == "/"
+def test_signing_in_leads_nowhere_else(http, key):
+    for address in ("https://evil.example/", "//evil.example", "/\\evil.example", "/\t/x", "x", ""):
+        http.cookies.clear()
+        form = {"token": token_in(http.get("/sign-in")), "key": key, "next": address}
+        assert http.post("/sign-in", data=form, headers=own(http)).headers["location"] == "/", address
 
 
 def test_without_keys_only_a_loopback_name_is_answered(http):
