@@ -7,7 +7,7 @@ from typing import Any
 
 from alembic import context
 
-from store.batch_tables import metadata  # beside those of store.tables
+from store.batch_tables import batches
 from store.database import Database
 from store.tables import PARTITIONED
 
@@ -21,7 +21,7 @@ def _is_ours(name: str | None, kind: str, _parents: Any) -> bool:
 
 def _run(connection: Any) -> None:
     context.configure(
-        connection=connection, target_metadata=metadata, include_name=_is_ours, transaction_per_migration=True
+        connection=connection, target_metadata=batches.metadata, include_name=_is_ours, transaction_per_migration=True
     )
     with context.begin_transaction():
         context.run_migrations()

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import typer
 
-from rankmill.commands import clients, doctor, jobs, keys, models, processes, rerank, stack, submit, top, webhooks, workers
+from rankmill.commands import (
+    clients,
+    doctor,
+    jobs,
+    keys,
+    models,
+    processes,
+    rerank,
+    stack,
+    submit,
+    top,
+    webhooks,
+    workers,
+)
 
 app = typer.Typer(
     help="Scores text in bulk with causal language models.",
