@@ -81,6 +81,7 @@ def measure(client: httpx.Client, database: Database, url: str, options: argpars
         rate, took = turn(database, large, f"{url}/{number}", at_least_seconds=0.0)
         beside.append(rate)
         seconds.append(took)
+        print(f"pair {number}: {alone[-1]:,.0f} items/s without, {rate:,.0f} beside, {took:.1f} s", flush=True)
     client.post(f"/v1/jobs/{large}/cancel")
     ratios = [with_them / without for with_them, without in zip(beside, alone, strict=True)]
     return {
