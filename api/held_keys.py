@@ -49,19 +49,21 @@ class HeldKeys:
         """Look at what is held, until this is cancelled."""
         while True:
             await self._any.wait()
-            held = list(self._held)
-            await asyncio.sleep(LOOK_SECONDS)  # what was held before is still held after: it goes on for long
-            for authorization in held:
-                if authorization in self._held:
-                    await self._look(authorization)
+            before = {authorization: set(holders) for authorization, holders in self._held.items()}
+            await asyncio.sleep(LOOK_SECONDS)  # what was held before and is still held goes on for long
+            for authorization, holders in before.items():
+                if holders & self._held.get(authorization, {}).keys():
+                    await self._look(authorization, holders)
 
-    async def _look(self, authorization: str) -> None:
+    async def _look(self, authorization: str, holders: set[object]) -> None:
+        """Break off what these hold if the key is refused. Who came later hears of it with an answer of its own."""
         try:
             await run_in_threadpool(self._keyring.look, authorization)
         except Refused:
-            holders = list(self._held.get(authorization, {}).values())
-            log.info("a key was revoked: what it held open is broken off", num_requests=len(holders))
-            for break_off in holders:
+            held = self._held.get(authorization, {})
+            long = [break_off for holder, break_off in held.items() if holder in holders]
+            log.info("a key was revoked: what it held open is broken off", num_requests=len(long))
+            for break_off in long:
                 break_off()
         except NotReady as error:
             log.warning("cannot look at a key that is held", reason=str(error))

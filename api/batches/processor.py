@@ -76,6 +76,9 @@ class Processor:
                     continue
             except NotReady as error:
                 log.warning("batches wait", reason=str(error))
+            except Exception:  # such as tables that no migration has made yet: the thread outlives it
+                log.exception("batches were not looked at")
+                pause = AWAY_SECONDS
             self._news.wait(pause)
             pause = POLL_SECONDS
 

@@ -277,7 +277,7 @@ def test_a_body_whose_length_exceeds_the_limit_is_refused(api):
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        ("GET", "/", 404, "route_not_found"),
+        ("GET", "/nothing", 404, "route_not_found"),
         ("GET", "/v1/nothing", 404, "route_not_found"),
         ("GET", "/v1/jobs/", 404, "route_not_found"),
         ("PUT", "/v1/jobs", 405, "method_not_allowed"),

@@ -29,9 +29,9 @@ PATIENCE_MS = 30_000  # a machine may be five times slower and busy
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser():
-    """One for all tests here; its loop would be in the way of tests elsewhere."""
+    """One for all tests of a file: while it is there its event loop runs, and other files have loops of their own."""
     path = next((found for name in NAMES if (found := shutil.which(name))), None)
     if path is None:
         if os.environ.get("CI"):

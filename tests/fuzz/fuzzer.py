@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from schemathesis import engine
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events
+from schemathesis.specs.openapi.schemas import OpenApiSchema  # noqa: F401 - here, not deep inside of a test
 from two_clients import NDJSON
 
 MAX_SHOWN = 20
