@@ -76,6 +76,14 @@ def _config(clients, seed, max_examples, phases):
             "phases": {name: {"enabled": name in phases} for name in ("examples", "coverage", "fuzzing", "stateful")},
             # a valid value is refused where it contradicts another, or the model: schemas can't say that
             "checks": {"positive_data_acceptance": {"enabled": False}},
+            # an empty list in a form is no part of it at all, so what is sent breaks no rule
+            "operations": [
+                {
+                    "include-path": "/v1/files",
+                    "include-method": "POST",
+                    "checks": {"negative_data_rejection": {"enabled": False}},
+                }
+            ],
         }
     )
 
