@@ -43,8 +43,6 @@ from system_model import Model
 from system_parts import Notes, SystemParts, engine_alone
 from system_stack import running_stack
 
-from core.settings import Settings
-
 PARTS = ("alone", "tokens", "texts", "idle", "beside", "million")
 SHOWN = ("items_per_second", "busy_share", "of_alone", "p50_ms", "p95_ms", "bulk_items_per_second", "steady_seconds")
 
@@ -58,11 +56,12 @@ def main() -> int:
         run.report("machine", _machine(options))
         model = system_model.made(options.engine, folder / "model", options.tokenizer)
         run.report("model made", {})
+        os.environ.update(model.settings(folder))
         loads = _loads(model, options)
         with run.guarded("alone"):
-            run.alone(model, loads)
+            run.alone(loads)
         with run.guarded("stack"):
-            run.system(model, loads)
+            run.system(loads)
         return run.finish()
 
 
@@ -98,6 +97,7 @@ class Run:
         self._alone_rates: dict[str, float] = {}
         self._num_failures = 0
         options.out.mkdir(parents=True, exist_ok=True)
+        os.environ.update({"RANKMILL_MIN_FREE_DISK_BYTES": "0", "RANKMILL_MAX_BATCH_TOKENS": str(options.batch_tokens)})
         os.environ.update(setting.split("=", 1) for setting in options.set)
         for name in ("alone", "stack"):
             (folder / name).mkdir()
@@ -120,15 +120,14 @@ class Run:
             traceback.print_exc()
             self.report(part, {"failed": f"{type(error).__name__}: {error}"[:2_000]})
 
-    def alone(self, model: Model, loads: list[Load]) -> None:
+    def alone(self, loads: list[Load]) -> None:
         if not self._is_asked("alone"):
             return
         os.environ[stage_times.FOLDER] = str(self._folder / "alone")
         stage_times.open_file("worker")
         timed_worker.install()
         notes = Notes(self._folder / "alone", self._options.out)
-        num_threads = Settings().bulk_window
-        with running_engine(model, self._options.batch_tokens, num_threads) as engine:
+        with running_engine() as engine:
             self.report("engine ready", engine.info.facts())
             for load in loads:
                 self._part(f"alone {load.name}", partial(self._measured_alone, engine, load, notes))
@@ -138,15 +137,14 @@ class Run:
         self._alone_rates[load.name] = row["items_per_second"]
         return row
 
-    def system(self, model: Model, loads: list[Load]) -> None:
+    def system(self, loads: list[Load]) -> None:
         options = self._options
         if not any(map(self._is_asked, PARTS[1:])):
             return
-        settings = model.settings(self._folder) | {stage_times.FOLDER: str(self._folder / "stack")}
-        settings |= {"RANKMILL_MAX_BATCH_TOKENS": str(options.batch_tokens), "RANKMILL_MIN_FREE_DISK_BYTES": "0"}
+        os.environ[stage_times.FOLDER] = str(self._folder / "stack")
         notes = Notes(self._folder / "stack", options.out)
         has_gpus = shutil.which("nvidia-smi") is not None
-        with running_stack(settings, num_workers=options.workers, has_gpus=has_gpus) as stack:
+        with running_stack(num_workers=options.workers, has_gpus=has_gpus) as stack:
             self.report("stack ready", {"workers": options.workers})
             try:
                 self._measure_system(SystemParts(stack, notes, options.workers), *loads)

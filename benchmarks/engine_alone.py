@@ -6,7 +6,6 @@ fast batches came out, as it does for a worker.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +15,13 @@ from itertools import islice
 
 import numpy as np
 from system_load import Load
-from system_model import Model
 
 from core.settings import Settings
 from worker.batcher import Batcher
+from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
 from worker.engine.protocol import EngineInfo, Prompts
-from worker.serving import Served, serve
+from worker.serving import Served, entry_of, serve
 
 START_SECONDS = 300.0
 PREPARED_CHUNKS = 20  # different ones; a longer run begins again
@@ -72,15 +71,17 @@ def _repeated(chunks: list[Prompts], num_items: int) -> Iterator[Prompts]:
 
 
 @contextmanager
-def running_engine(model: Model, max_batch_tokens: int, num_threads: int) -> Iterator[Alone]:
-    """An engine for the length of a block. What it notes is written where ``stage_times`` is told to."""
-    os.environ.update(model.environment)
-    engine = EngineProcess(model.options(max_batch_tokens), start_timeout_seconds=START_SECONDS, hang_seconds=60)
+def running_engine() -> Iterator[Alone]:
+    """An engine for the length of a block, as a worker with this process' settings would start it."""
+    settings = Settings()
+    entry = entry_of(settings)
+    options = EngineOptions.from_settings(settings, entry)
+    engine = EngineProcess(options, start_timeout_seconds=START_SECONDS, hang_seconds=settings.engine_hang_seconds)
     engine.start()
     try:
         info = engine.wait_ready(START_SECONDS)
         batcher = Batcher(engine)
-        yield Alone(batcher, serve(info, model.entry(), Settings()), info, num_threads)
+        yield Alone(batcher, serve(info, entry, settings), info, settings.bulk_window)
         batcher.stop()
     finally:
         engine.stop()

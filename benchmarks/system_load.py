@@ -31,7 +31,7 @@ VARIANTS = 10
 GROUP_ITEMS = 200
 NUM_QUERIES = 20
 SUFFIX_TOKENS = 10  # of a W1 item, in a template's place
-QUERY_WORDS = 16
+QUERY_WORDS = 35  # with Qwen3's template the prefix has W1's 96 tokens, and a prompt as many as W1's
 SHIFT = 101  # between variants
 COMMON_WORD = re.compile("Ġ[a-z]{3,9}")  # a token of a byte-level vocabulary that is a word with its blank
 OWN_WORDS = 5_000  # made up where the vocabulary has no words
@@ -84,7 +84,7 @@ class Load:
     def prompts(self, num_items: int, served: Served) -> Iterator[Prompts]:
         """The same items as a worker hands them to its batcher, a chunk at a time."""
         card = served.card
-        template = card.template(self.head.get("template", NONE.name))
+        template = card.template(self.head["template"])
         labels = self.head.get("label_token_ids") or card.default_label_token_ids
         parameters = JobParameters(card.name, None, labels, template=template, instruction=template.instruction)
         for chunk in cut(self._items(num_items)):
@@ -101,7 +101,7 @@ class TokenLoad(Load):
     """W1 itself."""
 
     def __init__(self, model: Model) -> None:
-        super().__init__("token ids", {"label_token_ids": list(model.label_ids)})
+        super().__init__("token ids", {"template": NONE.name, "label_token_ids": list(model.label_ids)})
         self._groups = workloads.shared_query()
         self._num_ids = model.num_ids
 

@@ -8,20 +8,18 @@ model gets one of bytes, which reads token ids and no more.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.builtin_templates import QWEN3_RERANKER
-from core.model_entries import ModelEntry
 from core.templates import NONE, Template
-from worker.engine.options import EngineOptions
 
 NAME = "bench"
 QWEN3_IDS = 151_000  # its tokens of text are below
 QWEN3_LABELS = (9693, 2152)  # "yes", "no"
-LABEL_WORDS = ("yes", "no")
 SHAPES = {
     "qwen3-0.6b": {
         "hidden_size": 1024,
@@ -55,22 +53,13 @@ class Model:
     tokenizer_file: Path | None
     environment: dict[str, str] = field(default_factory=dict)
 
-    def entry(self) -> ModelEntry | None:
-        """Its entry in a ``models.toml``; the fake model has none."""
-        return None if self.source == "fake" else ModelEntry(NAME, self.source, template=self.template.name)
-
     def settings(self, folder: Path) -> dict[str, str]:
-        """What the stack's processes are told of it; ``folder`` gets the file that it takes."""
+        """What processes are told of it; ``folder`` gets the file that it takes."""
         if self.source == "fake":
             return {"RANKMILL_MODEL": "fake", **self.environment}
         file = folder / "models.toml"
         file.write_text(f'[{NAME}]\nsource = "{self.source}"\ntemplate = "{self.template.name}"\n')
         return {"RANKMILL_MODEL": NAME, "RANKMILL_MODELS_FILE": str(file), **self.environment}
-
-    def options(self, max_batch_tokens: int) -> EngineOptions:
-        """What an engine of it is started with."""
-        name = "fake" if self.source == "fake" else NAME
-        return EngineOptions(model=self.source, model_name=name, max_batch_tokens=max_batch_tokens)
 
 
 def made(kind: str, folder: Path, tokenizer_file: Path | None) -> Model:
@@ -80,7 +69,8 @@ def made(kind: str, folder: Path, tokenizer_file: Path | None) -> Model:
         num_ids = 256 if tokenizer_file is None else QWEN3_IDS
         return Model("fake", num_ids, (0, 1), NONE, tokenizer_file, environment)
     arguments = [] if tokenizer_file is None else [str(tokenizer_file)]
-    subprocess.run([sys.executable, __file__, kind, str(folder), *arguments], check=True)
+    command = [sys.executable, __file__, kind, str(folder), *arguments]
+    subprocess.run(command, check=True, env=os.environ | {"TQDM_DISABLE": "1"})
     if tokenizer_file is None:
         return Model(str(folder), 256, (97, 98), NONE, None)
     return Model(str(folder), QWEN3_IDS, QWEN3_LABELS, QWEN3_RERANKER, tokenizer_file)

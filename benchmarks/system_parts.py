@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from gpu_samples import GpuSamples
 from system_figure import timeline
 from system_load import Load
 from system_stack import Stack
-from system_times import Window, WorkerTimes
+from system_times import Span, Window, WorkerTimes
 
 UPLOAD = {"Content-Type": "application/x-ndjson", "Content-Encoding": "zstd"}
 RESULTS = {"Accept": "application/x-ndjson"}
@@ -100,6 +101,8 @@ class SystemParts:
                 job = _json(client.post(f"/v1/jobs/{job['id']}/cancel"), 200)
             num_read = _num_results(client, job["id"])
             read = time.monotonic()
+            if not is_complete:
+                self._stack.wait_until_idle()
             row = self._notes.described(name, Window(sent, ended), gpus)
         counts = job["counts"]
         assert counts["failed"] == 0, job
@@ -124,23 +127,25 @@ class SystemParts:
 
     def small_jobs(self, load: Load, num_posts: int, *, name: str, until: float, go_on=lambda: True) -> Row:
         """Jobs of 16 items, one after another, each waited for. ``go_on`` is asked now and then."""
-        seconds: list[float] = []
+        posts: list[Window] = []
         with self._client() as client:
             for number in range(WARM_UP_POSTS):
                 _post_small(client, load, -1 - number)
             began = time.monotonic()
             for number in range(num_posts):
-                seconds.append(_post_small(client, load, number))
+                posts.append(_post_small(client, load, number))
                 if time.monotonic() > until or (number % 10 == 9 and not go_on()):
                     break
             within = Window(began, time.monotonic())
         workers = self._notes.read()
+        seconds = [post.seconds for post in posts]
+        chunks = system_times.chunks(workers, within, small=True)
         return {
             "name": name,
-            "posts": len(seconds),
+            "posts": len(posts),
             **{f"p{share}_ms": round(percentile(seconds, share / 100) * 1e3, 2) for share in (50, 95, 99)},
             "max_ms": round(max(seconds) * 1e3, 2),
-            "stage_ms": system_times.stage_milliseconds(system_times.chunks(workers, within, small=True)),
+            "stage_ms": _around(posts, chunks) | system_times.stage_milliseconds(chunks),
             "busy_share": round(system_times.busy_share(workers, within), 4),
         }
 
@@ -162,6 +167,7 @@ class SystemParts:
                 after, ended = _json(client.get(where), 200)["counts"]["succeeded"], time.monotonic()
             finally:
                 client.post(f"{where}/cancel")
+                self._stack.wait_until_idle()
         bulk = {"bulk_items_per_second": round((after - before) / (ended - began), 1)}
         with GpuSamples() as none, contextlib.suppress(ZeroDivisionError):
             row |= {"idle_shares": self._notes.described("beside", Window(began, ended), none)["idle_shares"]}
@@ -171,13 +177,27 @@ class SystemParts:
         return httpx.Client(base_url=self._stack.url, timeout=600)
 
 
-def _post_small(client: httpx.Client, load: Load, number: int) -> float:
+def _post_small(client: httpx.Client, load: Load, number: int) -> Window:
+    """From the post to the answer."""
     body = load.small(number % 1_000, SMALL_ITEMS)
-    began = time.perf_counter()
+    began = time.monotonic()
     answer = client.post("/v1/jobs", json=body, headers={"Prefer": "wait=30"})
-    seconds = time.perf_counter() - began
+    ended = time.monotonic()
     assert len(_json(answer, 200)["results"]) == SMALL_ITEMS, answer.text
-    return seconds
+    return Window(began, ended)
+
+
+def _around(posts: list[Window], chunks: list[dict[str, Span]]) -> dict[str, float]:
+    """The medians of what comes before a small job's claim, and after it is ended, in milliseconds."""
+    before, after = [], []
+    for post in posts:
+        for chunk in chunks:
+            if post.begin <= chunk["claim"].begin <= post.end and "end" in chunk:
+                before.append(chunk["claim"].begin - post.begin)
+                after.append(post.end - chunk["end"].end)
+    if not before:
+        return {}
+    return {name: round(1e3 * statistics.median(own), 2) for name, own in (("to claim", before), ("to answer", after))}
 
 
 def _json(answer: httpx.Response, status: int) -> dict[str, Any]:

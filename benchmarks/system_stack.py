@@ -23,6 +23,7 @@ TIMED_WORKER = str(Path(__file__).with_name("timed_worker.py"))
 OURS = [sys.executable, "-m", "rankmill"]
 READY_SECONDS = 300.0
 STOP_SECONDS = 20.0
+IDLE_SECONDS = 20.0
 BUSY = re.compile(r"^rankmill_engine_busy_seconds_total (\S+)$", re.MULTILINE)
 
 
@@ -38,6 +39,13 @@ class Stack:
         """In which the workers' engines had a batch, by their own count, all of them together."""
         return sum(float(BUSY.search(httpx.get(url).text)[1]) for url in self.metrics_urls)
 
+    def wait_until_idle(self) -> None:
+        """Until the engines have scored what was claimed of a job that was cancelled."""
+        deadline, before = time.monotonic() + IDLE_SECONDS, -1.0
+        while (now := self.busy_seconds()) != before and time.monotonic() < deadline:
+            before = now
+            time.sleep(1)
+
     def ends_of_logs(self) -> str:
         """The last lines of every process."""
         return "\n".join(
@@ -46,13 +54,12 @@ class Stack:
 
 
 @contextmanager
-def running_stack(settings: Mapping[str, str], *, num_workers: int, has_gpus: bool) -> Iterator[Stack]:
-    """All processes, for the length of a block, which begins once every worker is ready."""
+def running_stack(*, num_workers: int, has_gpus: bool) -> Iterator[Stack]:
+    """All processes, with this one's settings, for the length of a block, which begins once every worker is ready."""
     with running_servers() as servers, ExitStack() as running:
         api_port, *metrics_ports = (ports.free_port() for _ in range(num_workers + 1))
         environment = {
             **os.environ,
-            **settings,
             "RANKMILL_DATABASE_URL": servers.database_url,
             "RANKMILL_REDIS_URL": servers.redis_url,
             "RANKMILL_API_PORT": str(api_port),

@@ -71,11 +71,11 @@ class TimedEngine:
 
     def prepare(self, batch: Batch) -> Launch:
         """As the engine does."""
-        began = time.monotonic()
+        began, number = time.monotonic(), self._num_batches
+        self._num_batches += 1
         launch = self._engine.prepare(batch)
         tokens = int(batch.lengths_B.sum() - batch.shared_B.sum())
-        noted = Noted(self._num_batches, len(batch.lengths_B), tokens, [began, time.monotonic()])
-        self._num_batches += 1
+        noted = Noted(number, len(batch.lengths_B), tokens, [began, time.monotonic()])
         return partial(self._launch, launch, noted)
 
     def _launch(self, launch: Launch, noted: Noted) -> Wait:
