@@ -40,7 +40,8 @@ import timed_worker
 from engine_alone import Alone, running_engine
 from system_load import Load, TextLoad, TokenLoad
 from system_model import Model
-from system_parts import Notes, SystemParts, engine_alone
+from system_notes import Notes
+from system_parts import SystemParts, engine_alone
 from system_stack import running_stack
 
 PARTS = ("alone", "tokens", "texts", "idle", "beside", "million")

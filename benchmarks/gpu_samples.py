@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
 import shutil
 import statistics
 import subprocess
@@ -23,7 +26,10 @@ class GpuSamples:
         if shutil.which("nvidia-smi"):
             asked = f"--query-gpu={','.join(FIELDS)}"
             command = ["nvidia-smi", asked, "--format=csv,noheader,nounits", "-lms", str(EVERY_MILLISECONDS)]
-            self._program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            ours, its = pty.openpty()  # for a pipe it would keep its lines back
+            self._program = subprocess.Popen(command, stdout=its, stderr=subprocess.DEVNULL)
+            os.close(its)
+            self._lines = open(ours, errors="replace")  # noqa: PTH123 - a descriptor, closed by its reader
             self._reader = threading.Thread(target=self._read, daemon=True)
             self._reader.start()
         return self
@@ -43,8 +49,7 @@ class GpuSamples:
         }
 
     def _read(self) -> None:
-        for line in self._program.stdout:
-            try:
-                self._samples.append((time.monotonic(), [float(value) for value in line.split(",")]))
-            except ValueError:  # a field that this GPU does not have
-                continue
+        with self._lines, contextlib.suppress(OSError):  # raised where the program has ended
+            for line in self._lines:
+                with contextlib.suppress(ValueError):  # a field that this GPU does not have
+                    self._samples.append((time.monotonic(), [float(value) for value in line.split(",")]))

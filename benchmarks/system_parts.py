@@ -2,71 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import statistics
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import family
 import httpx
-import stage_times
-import system_times
 from bench_latency import percentile
 from engine_alone import Alone
 from gpu_samples import GpuSamples
-from system_figure import timeline
 from system_load import Load
+from system_notes import Notes, Row, memory_by_tenth
 from system_stack import Stack
-from system_times import Span, Window, WorkerTimes
+from system_times import Window
 
 UPLOAD = {"Content-Type": "application/x-ndjson", "Content-Encoding": "zstd"}
 RESULTS = {"Accept": "application/x-ndjson"}
 POLL_SECONDS = 0.25
 SMALL_ITEMS = 16
 WARM_UP_POSTS = 10
-FIGURE_SECONDS = 2.0
-BLAMED_SECONDS = 60.0  # of a long run, its last
-NUM_TENTHS = 10
-
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Notes:
-    """Where the processes that are measured write their notes, and where figures go."""
-
-    times: Path
-    figures: Path
-
-    def read(self) -> list[WorkerTimes]:
-        time.sleep(2 * stage_times.WRITE_SECONDS)  # what is noted is written so often
-        return system_times.read(self.times)
-
-    def described(self, name: str, within: Window, gpus: GpuSamples) -> Row:
-        """What the notes of this time say; draws a figure of its middle."""
-        workers = self.read()
-        window, rate = system_times.steady(system_times.scored(workers), within)
-        late = Window(max(window.begin, window.end - BLAMED_SECONDS), window.end)
-        row: Row = {
-            "items_per_second": round(rate, 1),
-            "steady_seconds": round(window.seconds, 2),
-            "busy_share": round(system_times.busy_share(workers, window), 4),
-            "gpu": gpus.means(*window),
-        }
-        middle = (window.begin + window.end) / 2
-        shown = Window(middle - FIGURE_SECONDS / 2, middle + FIGURE_SECONDS / 2)
-        try:
-            causes = system_times.idle_by_cause(workers, late)
-            row["idle_shares"] = {cause: round(share, 4) for cause, share in causes.items()}
-            figure = timeline(workers[0], shown, f"{name}: {rate:,.0f} items/s, busy {row['busy_share']:.1%}")
-            (self.figures / f"timeline-{name.replace(' ', '-')}.svg").write_text(figure)
-        except ValueError as error:
-            row["idle_shares"] = f"unknown: {error}"
-        return row
 
 
 def engine_alone(alone: Alone, load: Load, num_items: int, notes: Notes, *, until: float) -> Row:
@@ -103,26 +57,21 @@ class SystemParts:
             read = time.monotonic()
             if not is_complete:
                 self._stack.wait_until_idle()
-            row = self._notes.described(name, Window(sent, ended), gpus)
-        counts = job["counts"]
-        assert counts["failed"] == 0, job
-        assert num_read == counts["succeeded"], (num_read, counts)
-        workers = self._notes.read()
-        within = Window(sent, ended)
+            within = Window(sent, ended)
+            row = self._notes.described(name, within, gpus) | self._notes.of_large(within)
+        num_scored = job["counts"]["succeeded"]
         return row | {
             "is_complete": is_complete,
-            "items": counts["succeeded"],
-            "saved_per_second": round(system_times.steady(system_times.saved(workers), within)[1], 1),
-            "whole_items_per_second": round(counts["succeeded"] / within.seconds, 1),
+            "items": num_scored,
+            "failed_items": job["counts"]["failed"],
+            "results_read": num_read,
+            "whole_items_per_second": round(num_scored / within.seconds, 1),
             "upload_seconds": round(sent - began, 2),
-            "first_claim_seconds": round(_first_claim(workers, within) - sent, 3),
             "read_seconds": round(read - ended, 2),
-            "tokens_per_item": round(job["usage"]["prompt_tokens"] / max(1, counts["succeeded"]), 1),
+            "tokens_per_item": round(job["usage"]["prompt_tokens"] / max(1, num_scored), 1),
             "engine_busy_metric": round((busy_after - busy_before) / within.seconds / self._num_workers, 4),
-            "stage_ms": system_times.stage_milliseconds(system_times.chunks(workers, within, small=False)),
-            "rate_by_tenth": _by_tenth(workers, within, counts["succeeded"]),
             "peak_mb": watch.peaks(),
-            "memory_mb_by_tenth": _memory(watch.samples),
+            "memory_mb_by_tenth": memory_by_tenth(watch.samples),
         }
 
     def small_jobs(self, load: Load, num_posts: int, *, name: str, until: float, go_on=lambda: True) -> Row:
@@ -131,22 +80,17 @@ class SystemParts:
         with self._client() as client:
             for number in range(WARM_UP_POSTS):
                 _post_small(client, load, -1 - number)
-            began = time.monotonic()
             for number in range(num_posts):
                 posts.append(_post_small(client, load, number))
                 if time.monotonic() > until or (number % 10 == 9 and not go_on()):
                     break
-            within = Window(began, time.monotonic())
-        workers = self._notes.read()
         seconds = [post.seconds for post in posts]
-        chunks = system_times.chunks(workers, within, small=True)
         return {
             "name": name,
             "posts": len(posts),
             **{f"p{share}_ms": round(percentile(seconds, share / 100) * 1e3, 2) for share in (50, 95, 99)},
             "max_ms": round(max(seconds) * 1e3, 2),
-            "stage_ms": _around(posts, chunks) | system_times.stage_milliseconds(chunks),
-            "busy_share": round(system_times.busy_share(workers, within), 4),
+            **self._notes.of_small(posts),
         }
 
     def beside(self, load: Load, num_items: int, num_posts: int, *, until: float) -> Row:
@@ -169,9 +113,9 @@ class SystemParts:
                 client.post(f"{where}/cancel")
                 self._stack.wait_until_idle()
         bulk = {"bulk_items_per_second": round((after - before) / (ended - began), 1)}
-        with GpuSamples() as none, contextlib.suppress(ZeroDivisionError):
-            row |= {"idle_shares": self._notes.described("beside", Window(began, ended), none)["idle_shares"]}
-        return row | bulk | {"is_beside_to_the_end": is_still_running}
+        with GpuSamples() as none:
+            described = self._notes.described("beside", Window(began, ended), none)
+        return row | {"idle_shares": described["idle_shares"]} | bulk | {"is_beside_to_the_end": is_still_running}
 
     def _client(self) -> httpx.Client:
         return httpx.Client(base_url=self._stack.url, timeout=600)
@@ -187,19 +131,6 @@ def _post_small(client: httpx.Client, load: Load, number: int) -> Window:
     return Window(began, ended)
 
 
-def _around(posts: list[Window], chunks: list[dict[str, Span]]) -> dict[str, float]:
-    """The medians of what comes before a small job's claim, and after it is ended, in milliseconds."""
-    before, after = [], []
-    for post in posts:
-        for chunk in chunks:
-            if post.begin <= chunk["claim"].begin <= post.end and "end" in chunk:
-                before.append(chunk["claim"].begin - post.begin)
-                after.append(post.end - chunk["end"].end)
-    if not before:
-        return {}
-    return {name: round(1e3 * statistics.median(own), 2) for name, own in (("to claim", before), ("to answer", after))}
-
-
 def _json(answer: httpx.Response, status: int) -> dict[str, Any]:
     assert answer.status_code == status, answer.text
     return answer.json()
@@ -209,29 +140,3 @@ def _num_results(client: httpx.Client, job_id: str) -> int:
     with client.stream("GET", f"/v1/jobs/{job_id}/results?status=succeeded", headers=RESULTS) as answer:
         assert answer.status_code == 200, answer.read()
         return sum(piece.count(b"\n") for piece in answer.iter_bytes())
-
-
-def _first_claim(workers: list[WorkerTimes], within: Window) -> float:
-    return min(span.begin for worker in workers for span in worker.of("claim") if span.begin >= within.begin)
-
-
-def _by_tenth(workers: list[WorkerTimes], within: Window, num_items: int) -> list[float]:
-    """The rate of each tenth of the items; None where it came in one piece."""
-    points = sorted(point for point in system_times.scored(workers) if within.begin <= point[0] <= within.end)
-    return list(_rates(points, num_items))
-
-
-def _rates(points: list[tuple[float, int]], num_items: int) -> Iterator[float | None]:
-    so_far, mark, since, counted = 0, 1, None, 0
-    for at, count in points:
-        since = at if since is None else since
-        so_far, counted = so_far + count, counted + count
-        if so_far * NUM_TENTHS >= mark * num_items:
-            yield round(counted / (at - since), 1) if at > since else None
-            mark, since, counted = so_far * NUM_TENTHS // num_items + 1, at, 0
-
-
-def _memory(samples: list[tuple[float, dict[str, float]]]) -> list[dict[str, int]]:
-    """What each process held at ten times of the run."""
-    shown = samples[:: max(1, len(samples) // NUM_TENTHS)]
-    return [{name: round(mb) for name, mb in sizes.items()} for _, sizes in shown]

@@ -34,13 +34,15 @@ def test_every_part_prints_its_row(tmp_path):
         assert rows[part]["items_per_second"] > 0
     for part, items in (("tokens", 600), ("texts", 600), ("million", 1_200)):
         assert rows[part]["is_complete"]
-        assert rows[part]["items"] == items
+        assert rows[part]["items"] == rows[part]["results_read"] == items
         assert {"claim", "tokenise", "wait", "save", "end"} <= set(rows[part]["stage_ms"])
     for part in ("idle", "beside"):
         assert 0 < rows[part]["p50_ms"] <= rows[part]["p95_ms"]
-        assert {"claim", "wait", "save"} <= set(rows[part]["stage_ms"])
+        assert {"to claim", "claim", "wait", "save", "to answer"} <= set(rows[part]["stage_ms"])
     assert rows["alone token ids"]["tokens_per_item"] == pytest.approx(rows["tokens"]["tokens_per_item"], rel=0.01)
     assert rows["alone texts"]["tokens_per_item"] == pytest.approx(rows["texts"]["tokens_per_item"], rel=0.01)
+    unknown = [(part, name) for part, row in rows.items() for name, value in row.items() if "unknown" in str(value)]
+    assert unknown == []
     assert (tmp_path / "timeline-tokens.svg").read_text().startswith("<svg")
 
 
