@@ -21,11 +21,13 @@ RESULTS = {"Accept": "application/x-ndjson"}
 POLL_SECONDS = 0.25
 SMALL_ITEMS = 16
 WARM_UP_POSTS = 10
+WARM_UP_ITEMS = 4_000
 
 
 def engine_alone(alone: Alone, load: Load, num_items: int, notes: Notes, *, until: float) -> Row:
     """The engine, given the load's prompts by this process."""
-    alone.run(load, min(num_items, 4_000), until=until)
+    now = time.monotonic()
+    alone.run(load, min(num_items, WARM_UP_ITEMS), until=now + (until - now) / 4)
     with GpuSamples() as gpus:
         ran = alone.run(load, num_items, until=until)
         within = Window(ran.pop("began"), ran.pop("ended"))

@@ -76,8 +76,9 @@ def test_the_steady_rate_leaves_out_beginning_and_end():
     assert window.end <= 19
 
 
-def test_too_few_points_have_no_middle():
-    assert system_times.steady([(1.0, 50)], Window(0, 10)) == (Window(0, 10), 5.0)
+@pytest.mark.parametrize("points", [[(1.0, 50)], [(1.0, 5), (2.0, 20), (3.0, 25)]], ids=["none", "one"])
+def test_too_few_points_have_no_middle(points):
+    assert system_times.steady(points, Window(0, 10)) == (Window(0, 10), 5.0)
 
 
 def test_each_chunk_keeps_the_stages_of_its_thread():
