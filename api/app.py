@@ -14,13 +14,13 @@ from api import (
     events,
     health,
     jobs,
+    limited,
     metering,
     metrics,
     models,
     openapi,
     problems,
     process,
-    rate_limits,
     results,
     webhook_answers,
     webhook_events,
@@ -92,10 +92,10 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.watched_jobs = WatchedJobs()
     app.state.scraping = metrics.Scraping()
     for part in (jobs, events, results, dialects, models, webhooks):
-        app.include_router(part.routes, dependencies=[Depends(rate_limits.limited)])
+        app.include_router(part.routes, dependencies=[Depends(limited.limited)])
     for part in (files, batches):
-        app.include_router(part.routes, dependencies=[Depends(batch_errors.speak), Depends(rate_limits.limited)])
-    app.include_router(workers.routes, dependencies=[Depends(rate_limits.limited), Depends(caller.admin)])
+        app.include_router(part.routes, dependencies=[Depends(batch_errors.speak), Depends(limited.limited)])
+    app.include_router(workers.routes, dependencies=[Depends(limited.limited), Depends(caller.admin)])
     app.include_router(health.routes)  # for whoever asks
     app.include_router(metrics.routes)
     app.include_router(pages)  # for people, who sign in

@@ -8,28 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from http import HTTPStatus
-from typing import Annotated
 
 import redis
 import structlog
-from fastapi import Depends, Request
 from limits import RateLimitItemPerMinute
 from limits.aio.storage import RedisStorage
 from limits.aio.strategies import SlidingWindowCounterRateLimiter
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from api import caller
-from api.keyring import EVERYBODY, Caller
-from core.errors import Refused
 from core.request_rates import WINDOW_SECONDS, Standing, Windows
 from core.settings import Settings
 from store import redis_faults
 
 TIMEOUT_SECONDS = 0.5
 LOOK_AGAIN_SECONDS = 1.0
-POLICY = "requests"
 
 log = structlog.get_logger()
 
@@ -107,36 +100,3 @@ class RateLimits:
             return
         self.is_away = False
         log.info("Redis is back: requests are limited again")
-
-
-async def limited(request: Request, known: Annotated[Caller, Depends(caller.known)]) -> None:
-    """Count the request. Raises Refused (429) past the limit, before anything of the request is read."""
-    rates: RateLimits = request.app.state.process.rate_limits
-    whom = _address(request) if known is EVERYBODY else str(known.client_id)
-    standing = await rates.count(whom)
-    if rates.maximum:
-        request.state.answer_headers = headers(rates.maximum, standing)
-    if standing is not None and not standing.is_taken:
-        request.state.breaks_off = True  # nobody reads the body
-        detail = (
-            f"more than {standing.maximum:,} requests came from you within a minute: come again in {standing.seconds} s"
-            " (RANKMILL_REQUESTS_PER_MINUTE)"
-        )
-        raise Refused(
-            "too_many_requests",
-            detail,
-            status=HTTPStatus.TOO_MANY_REQUESTS,
-            retry_after_seconds=standing.seconds,
-        )
-
-
-def headers(maximum: int, standing: Standing | None) -> dict[str, str]:
-    """What an answer says of the limit (draft-ietf-httpapi-ratelimit-headers-11). While nobody counts: the limit alone."""
-    policy = {"RateLimit-Policy": f'"{POLICY}";q={maximum};w={WINDOW_SECONDS}'}
-    if standing is None:
-        return policy
-    return policy | {"RateLimit": f'"{POLICY}";r={standing.num_left};t={standing.seconds}'}
-
-
-def _address(request: Request) -> str:
-    return "address " + (request.client.host if request.client else "unknown")

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 
-from api import rate_limits
+from api import limited
 from api.keyring import EVERYBODY, Caller
 from api.pages import forms, sessions
 from api.process import InProcess, Process
@@ -50,7 +50,7 @@ async def _visitor(request: Request, process: InProcess) -> Visitor:
     if visitor.caller is EVERYBODY and not is_loopback(request.url.hostname or ""):
         detail = "without keys this server answers only under a loopback name; make a key: rankmill keys create"
         raise Refused("key_required", detail, status=403)
-    await rate_limits.limited(request, visitor.caller)
+    await limited.limited(request, visitor.caller)
     request.state.visitor = visitor
     return visitor
 
