@@ -22,7 +22,7 @@ from core.errors import NotReady, RankmillError, Refused
 from store import batch_steps
 from store.batch_steps import MAX_LEASE_SECONDS, Overtaken
 
-POLL_SECONDS = 1.0
+POLL_SECONDS = 5.0  # a slow look: who makes a batch here wakes us, and a batch at hand says when to look again
 AWAY_SECONDS = 2.0
 BROKEN_SECONDS = 30.0
 WAITING_HELPS = (409, 429, 503)
