@@ -6,8 +6,7 @@ import json
 import time
 
 import pytest
-
-from core import spans
+from recorded_spans import recording
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
@@ -15,18 +14,8 @@ CALLER = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
 
 @pytest.fixture
 def exporter():
-    pytest.importorskip("opentelemetry.sdk", reason="the extra `traces` is not installed")
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    from rankmill.otel_recorder import OtelRecorder, provider_of
-
-    exporter, provider = InMemorySpanExporter(), provider_of("api")
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    spans.install(OtelRecorder(provider))
-    yield exporter
-    spans.install(None)
-    provider.shutdown()
+    with recording() as exporter:
+        yield exporter
 
 
 def only_span(exporter):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 from processes import wait_until
 from receiver import Receiver
+from recorded_spans import recording
 from scoring_path import InThisProcess
 from sqlalchemy import text
 
@@ -32,23 +32,6 @@ SECRET_TEXT = "a text that no span may hold"
 def exporter():
     with recording() as exporter:
         yield exporter
-
-
-@contextmanager
-def recording():
-    """Record the spans of this process; yields what keeps them."""
-    pytest.importorskip("opentelemetry.sdk", reason="the extra `traces` is not installed")
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    from rankmill.otel_recorder import OtelRecorder, provider_of
-
-    exporter, provider = InMemorySpanExporter(), provider_of("test")
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    spans.install(OtelRecorder(provider))
-    yield exporter
-    spans.install(None)
-    provider.shutdown()
 
 
 @pytest.fixture
