@@ -56,6 +56,10 @@ class Settings(BaseSettings):
     max_batch_tokens: Annotated[int, Field(ge=0)] = Field(
         0, description="Token budget of a batch; 0: from the device (CPU 2,048, CUDA from free memory)."
     )
+    target_batch_seconds: Annotated[float, Field(ge=0, le=60)] = Field(
+        0.04,
+        description="How long a batch may take on the engine while small jobs are about; 0: as long as a full one.",
+    )
     torch_threads: Annotated[int, Field(ge=0, le=1_024)] = Field(
         0, description="CPU threads of the engine; 0: torch's."
     )

@@ -140,7 +140,10 @@ class WorkerProcess:
     def serve(self, served: Served) -> None:
         """Take chunks until the process is told to stop, or can score nothing any more: then raises Unable."""
         batcher = self._batcher = Batcher(
-            self._engine, on_batch=engine_metrics.count_batch, on_halved=engine_metrics.count_halving
+            self._engine,
+            target_seconds=self._settings.target_batch_seconds,
+            on_batch=engine_metrics.count_batch,
+            on_halved=engine_metrics.count_halving,
         )
         consumer = self._consumer(served, batcher)
         self._stop.on_request(consumer.end)

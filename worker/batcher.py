@@ -65,12 +65,16 @@ class Outcomes:
 
 
 class Batcher:
-    """Thread safe. The engine must have been ready once. ``on_batch`` and ``on_halved`` hear of what happens to batches."""
+    """Thread safe. The engine must have been ready once. ``on_batch`` and ``on_halved`` hear of what happens to batches.
+
+    ``target_seconds``: what the pool says.
+    """
 
     def __init__(
         self,
         engine: LivingEngine,
         *,
+        target_seconds: float = 0.0,
         on_batch: Callable[[BatchCounts], None] = lambda _counts: None,
         on_halved: Callable[[ItemError], None] = lambda _blame: None,
     ) -> None:
@@ -78,7 +82,7 @@ class Batcher:
         self._on_batch, self._on_halved = on_batch, on_halved
         self._numbers = count()
         self._changed = threading.Condition()  # guards everything below
-        self._pool = Pool()
+        self._pool = Pool(target_seconds=target_seconds)
         self._stats = BatcherStats()
         self._failure: Exception | None = None
         self._is_stopping = False

@@ -3,16 +3,19 @@
     N = sequences that wait, T = tokens of all of them end to end
 
 A plan is a list of batches, each an array of positions among the N in the order in which the batch holds them. Every
-position is in exactly one batch; every batch is within the budget, or is one sequence that exceeds it alone.
+position is in exactly one batch; every batch is within the budget, or is one sequence that exceeds it alone. The budget
+is one of tokens, and of seconds too where the packed layout is given a target.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from worker.engine.cost import Floats, Target, work
 from worker.engine.protocol import IntArray, Layout
 
 Positions = npt.NDArray[np.int64]
@@ -26,13 +29,17 @@ def plan(
     tokens: Sequence[memoryview],
     max_tokens: int,
     num_scored: IntArray | None = None,
+    *,
+    target: Target | None = None,
 ) -> list[Positions]:
     """The batches of these sequences.
 
-    ``tokens`` holds each one's int32 ids and is read only for the packed layout, as is ``num_scored``, the number of last
-    positions that each is scored at (default: one).
+    ``tokens`` holds each one's int32 ids and is read only for the packed layout, as are ``num_scored``, the number of last
+    positions that each is scored at (default: one), and the target.
     """
-    return plan_padded(lengths, max_tokens) if layout == "padded" else plan_packed(tokens, max_tokens, num_scored)
+    return (
+        plan_padded(lengths, max_tokens) if layout == "padded" else plan_packed(tokens, max_tokens, num_scored, target)
+    )
 
 
 def plan_padded(lengths: Positions, max_tokens: int) -> list[Positions]:
@@ -50,26 +57,51 @@ def plan_padded(lengths: Positions, max_tokens: int) -> list[Positions]:
     return batches
 
 
-def plan_packed(tokens: Sequence[memoryview], max_tokens: int, num_scored: IntArray | None = None) -> list[Positions]:
+def plan_packed(
+    tokens: Sequence[memoryview], max_tokens: int, num_scored: IntArray | None = None, target: Target | None = None
+) -> list[Positions]:
     """Batches whose neighbours share prefixes: each costs the tokens that its predecessor does not already have.
 
-    ``tokens`` and ``num_scored`` are as in ``plan``.
+    The arguments are as in ``plan``.
     """
     keys = [bytes(ids) for ids in tokens]
     order = sorted(range(len(keys)), key=keys.__getitem__)  # sequences with a common prefix become neighbours
     scored = None if num_scored is None else num_scored[order]
-    shared = shared_prefixes([tokens[position] for position in order], scored).tolist()
-    batches: list[list[int]] = []
-    cost = 0
-    for place, position in enumerate(order):
-        length = len(tokens[position])
-        own = length - shared[place]
-        if not batches or cost + own > max_tokens or len(batches[-1]) == MAX_BATCH_SEQUENCES:
-            batches.append([])
-            cost, own = 0, length  # the first of a batch has nobody to share with
-        batches[-1].append(position)
-        cost += own
-    return [np.array(batch, np.int64) for batch in batches]
+    runs = cut_packed([tokens[position] for position in order], max_tokens, scored, target)
+    places = np.array(order, np.int64)
+    return [places[run] for run in runs]
+
+
+def cut_packed(
+    tokens: Sequence[memoryview], max_tokens: int, num_scored: IntArray | None = None, target: Target | None = None
+) -> list[Positions]:
+    """Batches of neighbours, in the order in which the sequences come; the arguments are as in ``plan``."""
+    lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+    shared = shared_prefixes(tokens, num_scored)
+    most, fixed = (np.inf, 0.0) if target is None else (target.most_seconds, target.cost.fixed)
+    seconds, alone_seconds = _seconds(lengths, shared, num_scored, target)
+    starts: list[int] = []
+    num_tokens, spent = 0, 0.0
+    for place, (own, more) in enumerate(zip((lengths - shared).tolist(), seconds.tolist(), strict=True)):
+        is_over = num_tokens + own > max_tokens or spent + more > most
+        if not starts or is_over or place - starts[-1] == MAX_BATCH_SEQUENCES:
+            starts.append(place)  # the first of a batch has nobody to share with
+            num_tokens, spent = int(lengths[place]), fixed + float(alone_seconds[place])
+        else:
+            num_tokens += own
+            spent += more
+    return [np.arange(*bounds, dtype=np.int64) for bounds in pairwise([*starts, len(tokens)])]
+
+
+def _seconds(
+    lengths: Positions, shared: IntArray, num_scored: IntArray | None, target: Target | None
+) -> tuple[Floats, Floats]:
+    """What each sequence adds to a batch that its predecessor is in, and what as a batch's first."""
+    if target is None:
+        return np.zeros(len(lengths)), np.zeros(len(lengths))
+    scored = np.ones(len(lengths), np.int32) if num_scored is None else num_scored
+    beside, alone = work(lengths, shared, scored), work(lengths, np.zeros_like(shared), scored)
+    return target.cost.seconds(beside), target.cost.seconds(alone)
 
 
 def shared_prefixes(tokens: Sequence[memoryview], num_scored: IntArray | None = None) -> IntArray:

@@ -19,6 +19,7 @@ import torch
 import transformers
 
 from worker.engine.checkpoint import Checkpoint, load
+from worker.engine.cost import CostModel
 from worker.engine.deterministic import Deterministic
 from worker.engine.device import device_of
 from worker.engine.graphs import Graphs
@@ -92,12 +93,14 @@ class PackedEngine:
         self._graphs: Graphs | None = None
         self._planner = PassPlanner(model.heads, model.device)
         self._max_batch_tokens = options.max_batch_tokens or CPU_BATCH_TOKENS
+        cost: CostModel | str = "not measured"
         if self._is_cuda:
             warm_up = WarmUp(model, self.score, checkpoint)
             self._max_batch_tokens = warm_up.max_batch_tokens(options.max_batch_tokens)
             warm_up.compile_all(self._max_batch_tokens)
             self._graphs = Graphs(model, self._max_batch_tokens)
             self._planner = PassPlanner(model.heads, model.device, self._graphs.shapes)
+            cost = warm_up.cost(self.prepare, self._max_batch_tokens)
         else:
             model.beat_at_layers(beat)
         self._check_itself(options.model, checkpoint.dtype)
@@ -114,7 +117,9 @@ class PackedEngine:
                 "layers": "compiled" if self._is_cuda else "as they are",
                 "deterministic": self._deterministic.way,
                 "graphs": str(0 if self._graphs is None else len(self._graphs.shapes)),
+                "cost": str(cost),
             },
+            cost=cost if isinstance(cost, CostModel) else None,
         )
 
     def score(self, batch: Batch) -> Scores:

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from core.errors import Broken
 from core.model_cards import ModelCard
+from worker.engine.cost import CostModel
 
 Layout = Literal["padded", "packed"]
 IntArray = npt.NDArray[np.int32]
@@ -127,7 +128,7 @@ def at_once(score: Callable[[], Scores]) -> Launch:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What a started engine is. ``choices`` says what it chose by itself, for the log."""
+    """What a started engine is. ``choices`` says what it chose by itself, for the log; ``cost`` is None if not measured."""
 
     card: ModelCard
     tokenizer_json: bytes | None
@@ -137,6 +138,7 @@ class EngineInfo:
     device: str
     launches_ahead: bool = False  # the next batch is launched before this one's scores are there
     choices: dict[str, str] = field(default_factory=dict)
+    cost: CostModel | None = None
 
     def facts(self) -> dict[str, str | int]:
         """What is worth a line in the log, once."""
