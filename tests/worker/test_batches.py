@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.batches import MAX_BATCH_SEQUENCES, cost, plan, shared_prefixes
+from worker.batches import MAX_BATCH_SEQUENCES, cost, cut_packed, plan, plan_packed, shared_prefixes
+from worker.engine.cost import CostModel, Target, work
 
 few_tokens = st.lists(st.integers(0, 2), min_size=1, max_size=12)  # few ids, so that prefixes are often shared
 prompts = st.lists(few_tokens, min_size=1, max_size=60)
@@ -85,3 +86,47 @@ def test_padding_stays_under_a_tenth_on_lengths_as_texts_have_them():
     batches = plan("padded", lengths, [], 16_384)
     padded = sum(int(lengths[batch].max()) * len(batch) for batch in batches)
     assert padded <= 1.1 * lengths.sum()
+
+
+COST = CostModel(fixed=1.0, per_token=1.0, per_pair=0.1, per_row=3.0)
+targets = st.floats(0.5, 100).map(lambda seconds: Target(COST, seconds))
+
+
+def seconds_of(held, scored):
+    shared = shared_prefixes(views(held), scored)
+    return COST.fixed + COST.seconds(work(lengths_of(held), shared, scored)).sum()
+
+
+@given(
+    sequences=prompts, budget=budgets, target=targets, num_scored=st.lists(st.integers(1, 12), min_size=60, max_size=60)
+)
+def test_a_batch_with_a_target_takes_no_longer_or_is_one_sequence_and_no_batch_could_take_its_neighbour(
+    sequences, budget, target, num_scored
+):
+    scored = np.minimum(num_scored[: len(sequences)], lengths_of(sequences)).astype(np.int32)
+    batches = [batch.tolist() for batch in plan_packed(views(sequences), budget, scored, target)]
+    assert sorted(position for batch in batches for position in batch) == list(range(len(sequences)))
+
+    def is_within(batch):
+        held = [sequences[position] for position in batch]
+        tokens = cost("packed", lengths_of(held), shared_prefixes(views(held), scored[batch]))
+        return tokens <= budget and seconds_of(held, scored[batch]) <= target.most_seconds + 1e-9
+
+    assert all(is_within(batch) or len(batch) == 1 for batch in batches)
+    assert not any(is_within([*before, after[0]]) for before, after in pairwise(batches))
+
+
+@given(sequences=prompts, budget=budgets, target=targets)
+def test_a_planned_batch_that_is_cut_is_what_planning_it_anew_gives(sequences, budget, target):
+    for batch in plan_packed(views(sequences), budget):
+        held = views([sequences[position] for position in batch.tolist()])
+        runs = cut_packed(held, budget, None, target)
+        assert np.concatenate(runs).tolist() == list(range(len(batch)))
+        assert [len(run) for run in runs] == [len(part) for part in plan_packed(held, budget, None, target)]
+
+
+@given(lengths=st.lists(st.integers(1, 5_000), min_size=1, max_size=50), target=targets)
+def test_a_padded_plan_knows_no_target(lengths, target):
+    plain = plan("padded", np.array(lengths, np.int64), [], 4_096)
+    aimed = plan("padded", np.array(lengths, np.int64), [], 4_096, target=target)
+    assert [batch.tolist() for batch in aimed] == [batch.tolist() for batch in plain]
