@@ -279,6 +279,32 @@ def test_a_device_that_a_pass_does_not_fit_fails_the_trial(together):
     assert not together._deterministic._is_alike_everywhere((24, 10))
 
 
+def test_a_trial_that_lacks_memory_once_is_made_again(together):
+    lacking = iter([1 << 50])
+    together._model.get_output_embeddings().register_forward_hook(lambda *_: torch.empty(next(lacking, 1)) and None)
+    assert together._deterministic._is_alike_everywhere((24, 10))
+    assert next(lacking, None) is None
+
+
+@pytest.mark.parametrize(("reaches_neighbours", "way"), [(False, "together"), (True, "alone")])
+def test_the_first_deterministic_batch_makes_the_choice_and_work_goes_on_meanwhile(folder, reaches_neighbours, way):
+    beats = []
+    engine = PaddedEngine(options_of(folder), lambda: beats.append(1))
+    engine._deterministic = Deterministic(engine._pass, max_tokens=512, way="together", pass_tokens=256)
+    engine._deterministic._chosen = None  # as on a GPU
+    assert engine._deterministic.way == "chosen at the first deterministic batch"
+    if reaches_neighbours:
+        head = engine._model.get_output_embeddings()
+        head.register_forward_hook(lambda _module, _states, logits: logits + logits.mean(dim=0, keepdim=True))
+    beats.clear()
+    batch = random_batch([30, 20, 9])
+    scores = engine.score(batch).label_logprobs_BL
+    assert engine._deterministic.way == way
+    assert len(beats) > 10, "each pass of a trial has its own"
+    expected = Deterministic(engine._pass, max_tokens=512, way=way, pass_tokens=256).score(batch).label_logprobs_BL
+    assert np.array_equal(scores, expected, equal_nan=True)
+
+
 @pytest.mark.parametrize("num_experts", [0, 4])
 def test_one_sequence_a_pass_on_a_cpu_and_where_rows_meet_among_experts(together, num_experts):
     together._model.config.num_experts = num_experts

@@ -1,14 +1,16 @@
 """Scores whose bits depend on nothing but the sequence, the model, the chip and the versions.
 
-Which passes do it is chosen once, at the start: one sequence a pass where batches gain nothing (a CPU) or where rows
-meet inside a layer (experts); passes of fixed shapes on a GPU, where a trial shows that neither a row's place nor its
-neighbours reach its bits.
+Which passes do it is chosen once: one sequence a pass where batches gain nothing (a CPU) or where rows meet inside a layer
+(experts); passes of fixed shapes on a GPU, where a trial shows that neither a row's place nor its neighbours reach its
+bits. The trial takes seconds, so the first deterministic batch pays for it, not every start.
 
     B = sequences, L = most labels
 """
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from functools import partial
 from typing import Literal
 
@@ -34,11 +36,19 @@ class Deterministic:
         self._run = run
         self._max_tokens = max_tokens
         self._pass_tokens = pass_tokens
-        self.way: Way = way or self._choose()
+        self._chosen: Way | None = way or self._without_trial()
+
+    @property
+    def way(self) -> Way | Literal["chosen at the first deterministic batch"]:
+        """The choice, as far as it has been made."""
+        return self._chosen or "chosen at the first deterministic batch"
 
     def score(self, batch: Batch) -> Scores:
         """The scores of every sequence. Raises EngineOutOfMemory."""
-        return Scores(self._logprobs(batch, self.way), np.zeros(len(batch.lengths_B), np.int32))
+        if self._chosen is None:
+            self._chosen = "together" if all(map(self._is_alike_everywhere, _TRIALS)) else "alone"
+            sys.stderr.write(f"sequences of deterministic batches are scored {self._chosen}\n")
+        return Scores(self._logprobs(batch, self._chosen), np.zeros(len(batch.lengths_B), np.int32))
 
     def _logprobs(self, batch: Batch, way: Way) -> FloatArray:
         logprobs_BL = np.full(batch.label_ids_BL.shape, np.nan, np.float32)
@@ -51,12 +61,10 @@ class Deterministic:
             return alone(batch)
         return together(batch, max_length=self._max_tokens, pass_tokens=self._pass_tokens)
 
-    def _choose(self) -> Way:
+    def _without_trial(self) -> Way | None:
         config = self._run.model.config.get_text_config()
         has_experts = any((getattr(config, name, None) or 0) > 1 for name in _EXPERTS)
-        if self._run.device.type == "cpu" or has_experts:
-            return "alone"
-        return "together" if all(map(self._is_alike_everywhere, _TRIALS)) else "alone"
+        return "alone" if self._run.device.type == "cpu" or has_experts else None
 
     def _is_alike_everywhere(self, trial: tuple[int, int]) -> bool:
         """Whether sequences have the same bits in other rows, beside other sequences; a pass that doesn't fit won't do."""
@@ -65,11 +73,11 @@ class Deterministic:
         shape = (num_sequences, min(length, self._max_tokens))
         ids_BS = np.random.default_rng(0).integers(0, num_ids, shape).astype(np.int32)
         some = np.random.default_rng(1).permutation(num_sequences)[: num_sequences // 2 + 1]
-        try:
-            every, again = (self._logprobs(_labels_and_paths(ids), "together") for ids in (ids_BS, ids_BS[some]))
-        except EngineOutOfMemory:
-            return False
-        return np.array_equal(again, every[some])
+        for _ in range(2):  # the choice lasts: one that lacks memory has another try, now that what was unused is free
+            with suppress(EngineOutOfMemory):
+                every, again = (self._logprobs(_labels_and_paths(ids), "together") for ids in (ids_BS, ids_BS[some]))
+                return np.array_equal(again, every[some])
+        return False
 
 
 def _labels_and_paths(ids_BS: IntArray) -> Batch:

@@ -29,14 +29,14 @@ class _Graph:
 
 
 class Graphs:
-    """A graph for each shape. Making them takes a tenth of a second each and must have the GPU to itself."""
+    """A graph for each shape. Making them must have the GPU to itself."""
 
     def __init__(self, model: PackedModel, most_tokens: int) -> None:
         self._model = model
         self._pool = torch.cuda.graph_pool_handle()
         tile_rows = PassPlanner(model.heads, model.device).tile_rows
         self.shapes = tuple(graph_shape(tokens, tile_rows) for tokens in GRAPH_TOKENS if tokens <= most_tokens)
-        self._graphs = {shape: self._capture(shape) for shape in reversed(self.shapes)}  # the largest makes the pool
+        self._graphs = self._capture_all()
 
     def holds(self, planned: HostPass) -> bool:
         """Whether there is a graph for this pass."""
@@ -49,19 +49,35 @@ class Graphs:
         graph.graph.replay()
         return graph.states_QD
 
+    def _capture_all(self) -> dict[PassShape, _Graph]:
+        """All graphs, from one stream: each stream would have memory of its own for passes and for matrix products.
+
+        ``torch.cuda.graph`` would give all unused memory back before each of them, and most of the time would go there.
+        """
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            graphs = {shape: self._capture(shape) for shape in reversed(self.shapes)}  # the largest makes the pool
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.empty_cache()  # what the stream had outside the graphs is of no use to another one
+        return graphs
+
     @torch.inference_mode()
     def _capture(self, shape: PassShape) -> _Graph:
+        """The graph of one shape, from the current stream, which must not be the default one."""
         batch = synthetic_batch(shape.tokens // 2, 2, shape.tokens, depth=0)
         tree = prefix_tree(batch.lengths_B, batch.shared_B, num_scored(batch.label_ids_BL, batch.is_path_B))
         planned = PassPlanner(self._model.heads, self._model.device, (shape,)).plan(batch, tree)
         assert planned.shape == shape
         flat = planned.flat[: shape.size].to(self._model.device)
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # once by itself: what is made at a first pass must not be captured
-            self._model.states(PassInputs.read(flat, shape, planned.tile_rows))
-        torch.cuda.current_stream().wait_stream(stream)
+        # Once by itself: what is made at a first pass must not be captured.
+        self._model.states(PassInputs.read(flat, shape, planned.tile_rows))
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        graph.capture_begin(pool=self._pool)
+        try:
             states_QD = self._model.states(PassInputs.read(flat, shape, planned.tile_rows))
+        finally:
+            graph.capture_end()
         return _Graph(flat, graph, states_QD)
