@@ -31,7 +31,7 @@ class ModelEntry:
     name: str
     source: str
     revision: str = ""  # of a hub id; a branch, a tag or a commit
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "fp8"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     max_tokens: int = 0
     max_batch_tokens: int = 0

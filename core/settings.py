@@ -38,8 +38,9 @@ class Settings(BaseSettings):
     models_file: str = Field("", description="A `models.toml` of your own; its entries replace ours of the same name.")
     model_name: str = Field("", description="The name clients use; default: the last part of `model`.")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: CUDA where torch sees a GPU.")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="`auto`: float32 on a CPU, the checkpoint's own on CUDA."
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "fp8"] = Field(
+        "auto",
+        description="`auto`: float32 on a CPU, the checkpoint's own on CUDA. `fp8`: see [fp8](scores.md#fp8).",
     )
     engine: Literal["auto", "padded", "packed"] = Field(
         "auto", description="How batches are laid out. `auto`: the fastest proven for the device."

@@ -20,7 +20,9 @@ from core.builtin_templates import PLAIN
 from core.model_cards import ModelCard
 from core.templates import Template
 from worker.engine.chat import judge_template
+from worker.engine.fp8 import FP8, check_device, dtype_of, extent, replace_products
 from worker.engine.options import EngineOptions
+from worker.engine.packed_model import layers_of
 from worker.engine.protocol import EngineRefused
 
 REVISION_DIGITS = 12
@@ -40,8 +42,13 @@ class Checkpoint:
 
     @property
     def dtype(self) -> str:
-        """The type of its weights."""
-        return str(self.model.dtype).removeprefix("torch.")
+        """The type of its weights; fp8 where products are."""
+        return dtype_of(self.model)
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """What an engine of this model tells of it beside its card."""
+        return {"fp8": extent(layers_of(self.model))} if self.dtype == FP8 else {}
 
     def card(self, options: EngineOptions, *, engine: str) -> ModelCard:
         """What an engine of this model publishes of it."""
@@ -61,22 +68,26 @@ class Checkpoint:
 def load(options: EngineOptions, device: torch.device) -> Checkpoint:
     """Load the options' model onto the device. Raises EngineRefused with the reason."""
     transformers_logging.disable_progress_bar()
+    if options.dtype == FP8:
+        check_device(device)
     source, where = _locate(options.model)
     if options.revision:
         where["revision"] = options.revision
     config = AutoConfig.from_pretrained(source, **where)
     _check_kind(options.model, config)
     tokenizer = AutoTokenizer.from_pretrained(source, **where)
-    dtype = options.dtype if options.dtype != "auto" or device.type == "cuda" else "float32"
     if getattr(config.get_text_config(), "attn_logit_softcapping", None):
         where["attn_implementation"] = "eager"  # SDPA knows no soft-cap, and some versions of Transformers don't mind
     loaded: Any = AutoModelForCausalLM.from_pretrained(
-        source, config=config, dtype=dtype, output_loading_info=True, **where
+        source, config=config, dtype=_loaded_dtype(options, device), output_loading_info=True, **where
     )
     model, loading = loaded
     _check_weights(options.model, model, loading)
+    model.eval().requires_grad_(requires_grad=False)
+    if options.dtype == FP8:
+        replace_products(options.model, model, layers_of(model), device)
     return Checkpoint(
-        model=model.eval().requires_grad_(requires_grad=False).to(device),
+        model=model.to(device),
         tokenizer_json=_tokenizer_json(options.model, tokenizer),
         revision=_revision(options.model, config),
         max_tokens=_max_tokens(options, model.config.get_text_config()),
@@ -94,6 +105,12 @@ def _locate(model: str) -> tuple[str, dict[str, str]]:
     if model.startswith((".", "/", "~")) and not Path(model).is_dir():
         raise EngineRefused(f"there is no folder {model}")
     return model, {}
+
+
+def _loaded_dtype(options: EngineOptions, device: torch.device) -> str:
+    if options.dtype == "auto":
+        return "auto" if device.type == "cuda" else "float32"
+    return "bfloat16" if options.dtype == FP8 else options.dtype
 
 
 def _check_kind(model: str, config: Any) -> None:

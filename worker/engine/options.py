@@ -21,7 +21,7 @@ class EngineOptions:
     model_name: str = FAKE_MODEL
     revision: str = ""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "fp8"] = "auto"
     engine: Literal["auto", "padded", "packed"] = "auto"
     label_gather: Literal["auto", "triton", "reference"] = "auto"
     max_model_tokens: int = 0

@@ -117,6 +117,7 @@ class PackedEngine:
                 "layers": "compiled" if self._is_cuda else "as they are",
                 "deterministic": self._deterministic.way,
                 "graphs": str(0 if self._graphs is None else len(self._graphs.shapes)),
+                **checkpoint.choices,
                 "cost": str(cost),
             },
             cost=cost if isinstance(cost, CostModel) else None,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from worker.engine.fp8 import dtype_of
 from worker.engine.last_layer import Compile, LastLayer
 from worker.engine.packed_attention import NAME, Heads, Inspection, NotHandedDown, Packed
 from worker.engine.packed_head import Head
@@ -109,7 +110,7 @@ def pack(model: Any) -> PackedModel | str:
     expected = own_logprobs(model, probe)
     heads = _take_attention(model)
     found = PackedModel(model, heads, head, probe, expected) if isinstance(heads, Heads) else heads
-    reason = found if isinstance(found, str) else found.compare(str(model.dtype).removeprefix("torch."))
+    reason = found if isinstance(found, str) else found.compare(dtype_of(model))
     if reason is None:
         return found
     model.set_attn_implementation(before)

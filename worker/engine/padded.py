@@ -22,12 +22,12 @@ from worker.engine.device import device_of
 from worker.engine.memory import within_memory
 from worker.engine.options import EngineOptions
 from worker.engine.padded_pass import Gather, PaddedPass
+from worker.engine.probe import TOLERANCE
 from worker.engine.protocol import Batch, EngineInfo, EngineRefused, Launch, Scores, at_once, num_scored
 
 CPU_BATCH_TOKENS = 2_048
 MAX_CUDA_BATCH_TOKENS = 65_536  # an H200 is busy by then
 PROBE_LENGTHS = (1, 7, 4)
-PROBE_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.5}  # of log-probabilities: finds wrong, not inexact
 
 
 class PaddedEngine:
@@ -58,6 +58,7 @@ class PaddedEngine:
                 "attention": str(self._model.config._attn_implementation),  # noqa: SLF001 - it has no public name
                 "deterministic": self._deterministic.way,
                 "torch_threads": str(torch.get_num_threads()),
+                **checkpoint.choices,
             },
         )
 
@@ -111,7 +112,7 @@ class PaddedEngine:
         if not np.isfinite(plain).all():
             raise EngineRefused(f"{name} answers ordinary tokens with NaN or infinity in {dtype}: choose another dtype")
         difference = max(np.abs(padded - plain).max(), np.abs(deterministic - plain).max())
-        if not difference <= PROBE_TOLERANCE[dtype]:
+        if not difference <= TOLERANCE[dtype]:
             raise EngineRefused(
                 f"{name} scores padded batches unlike single prompts: log-probabilities {difference:g} off"
             )

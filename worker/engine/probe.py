@@ -11,7 +11,12 @@ import torch
 from worker.engine.prefix_tree import MIN_SHARED
 from worker.engine.protocol import Batch, FloatArray, IntArray
 
-TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.5}  # of log-probabilities: finds wrong, not inexact
+TOLERANCE = {  # of log-probabilities: finds wrong, not inexact
+    "float32": 1e-3,
+    "bfloat16": 0.5,
+    "float16": 0.5,
+    "fp8": 2.0,  # attention that is otherwise inexact in bfloat16 moved SmolLM2's by 0.92, one of double scale by 2.65
+}
 _PREFIX, _QUERY, _ITEM = 64, 32, 100  # tokens of a prompt to warm up with
 
 
