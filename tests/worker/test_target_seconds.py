@@ -114,9 +114,18 @@ def test_the_oldest_request_goes_on_first_also_in_batches_that_are_cut(pool):
     assert first.oldest == planned_first.oldest
 
 
+def test_beside_small_jobs_no_more_is_planned_than_a_few_small_batches(pool):
+    pool.add(request(0, 1), is_small=True)
+    for number in range(1, 200):
+        pool.add(request(number, 1), is_small=False)
+    sizes(pool, 2)
+    assert sum(len(piece) for piece, _ in pool._bulk.planned) == (WINDOW_BATCHES - 1) * 4
+
+
 @pytest.mark.parametrize("engine", [info(cost=None), info(layout="padded")], ids=["not measured", "padded"])
 def test_engines_that_were_not_measured_or_pad_are_sized_by_tokens_alone(pool, engine):
     pool.add(request(0, 100), is_small=False)
+    assert sizes(pool, 1, engine) == [120]
     pool.add(request(1, 1), is_small=True)
     assert sizes(pool, 3, engine) == [10, 120, 120]
 
