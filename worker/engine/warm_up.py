@@ -96,7 +96,6 @@ def _seconds(prepare: Callable[[Batch], Launch], batch: Batch) -> float:
     found = []
     for _ in range(2):
         launch = prepare(batch)
-        torch.cuda.synchronize()  # what the launch reads is on its way
         start = time.perf_counter()
         launch()()
         found.append(time.perf_counter() - start)
