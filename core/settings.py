@@ -37,7 +37,13 @@ class Settings(BaseSettings):
     model: str = Field("fake", description="`fake`, an entry of `models.toml`, a folder, a hub id, or a .gguf file.")
     models_file: str = Field("", description="A `models.toml` of your own; its entries replace ours of the same name.")
     model_name: str = Field("", description="The name clients use; default: the last part of `model`.")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: CUDA where torch sees a GPU.")
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")] = Field(
+        "auto",
+        description="`auto`, `cpu`, `cuda`, or `cuda:1` for one GPU of several. `auto`: CUDA where there is a GPU.",
+    )
+    gpu_dir: str = Field(
+        "", description="Where the workers of a machine note which GPU each has; empty: a temporary one."
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16", "fp8"] = Field(
         "auto",
         description="`auto`: float32 on a CPU, the checkpoint's own on CUDA. `fp8`: see [fp8](scores.md#fp8).",

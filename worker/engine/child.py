@@ -24,8 +24,10 @@ import numpy as np
 from worker.engine import frames
 from worker.engine.compiled_code import keep_compiled_code
 from worker.engine.frames import Buffer, Kind
+from worker.engine.gpu import Gpu, folder_of
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Batch, Engine, EngineOutOfMemory, EngineRefused, Launch, Wait
+from worker.engine.visible_gpus import Question
 
 BEAT_SECONDS = 1.0
 
@@ -66,8 +68,8 @@ def main(requests: int, replies_descriptor: int) -> None:
     options = frames.unpack_options(frames.receive(requests)[1])
     threading.Thread(target=_listen, args=(requests, batches), name="listen", daemon=True).start()
     with _beating(replies):
-        engine = _start(options, replies)
-    replies.send(Kind.READY, frames.pack_info(engine.info))
+        engine, gpu = _start(options, replies)
+    replies.send(Kind.READY, frames.pack_info(engine.info if gpu is None else gpu.told(engine.info)))
     prepared: SimpleQueue[Prepared] = SimpleQueue()
     threading.Thread(target=_prepare, args=(engine, batches, prepared), name="prepare", daemon=True).start()
     answers = Answers(replies)
@@ -185,9 +187,24 @@ def _beating(replies: Replies) -> Iterator[None]:
         thread.join()
 
 
-def _start(options: EngineOptions, replies: Replies) -> Engine:
+def _take_gpu(options: EngineOptions) -> Gpu | None:
+    """Take a GPU where the options may want one. Imports torch while it waits for the answer which there are."""
+    if options.model == "fake" or options.device == "cpu":
+        return None
+    keep_compiled_code()
+    question = Question()
+    import torch  # noqa: F401, PLC0415 - see ``load``; to import it asks CUDA nothing
+
+    gpu = Gpu.take(options.device, question.answer(), folder_of(options.gpu_dir))
+    if gpu is not None:
+        gpu.show_alone()
+    return gpu
+
+
+def _start(options: EngineOptions, replies: Replies) -> tuple[Engine, Gpu | None]:
     try:
-        engine = load(options, replies.beat)
+        gpu = _take_gpu(options)
+        engine = load(replace(options, device=options.device.partition(":")[0]), replies.beat)
         # A device that can't score one token must not come to blame a client's items.
         token, length, labels, shared = (np.array(values, np.int32) for values in ([0], [1], [[0, 1]], [0]))
         engine.score(Batch(token, length, labels, shared))
@@ -199,7 +216,7 @@ def _start(options: EngineOptions, replies: Replies) -> Engine:
         traceback.print_exc()
         replies.send(Kind.REFUSED, f"{options.model} does not load: {type(error).__name__}: {error}".encode())
     else:
-        return engine
+        return engine, gpu
     os._exit(1)
 
 

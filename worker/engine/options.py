@@ -20,7 +20,8 @@ class EngineOptions:
     model: str = FAKE_MODEL
     model_name: str = FAKE_MODEL
     revision: str = ""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: str = "auto"
+    gpu_dir: str = ""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "fp8"] = "auto"
     engine: Literal["auto", "padded", "packed"] = "auto"
     label_gather: Literal["auto", "triton", "reference"] = "auto"
@@ -37,6 +38,7 @@ class EngineOptions:
             model_name=settings.model_name or entry.name,
             revision=entry.revision,
             device=settings.device if settings.device != "auto" else entry.device,
+            gpu_dir=settings.gpu_dir,
             dtype=settings.dtype if settings.dtype != "auto" else entry.dtype,
             engine=settings.engine,
             label_gather=settings.label_gather,
