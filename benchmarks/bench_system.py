@@ -144,8 +144,7 @@ class Run:
             return
         os.environ[stage_times.FOLDER] = str(self._folder / "stack")
         notes = Notes(self._folder / "stack", options.out)
-        has_gpus = shutil.which("nvidia-smi") is not None
-        with running_stack(num_workers=options.workers, has_gpus=has_gpus) as stack:
+        with running_stack(num_workers=options.workers) as stack:
             self.report("stack ready", {"workers": options.workers})
             try:
                 self._measure_system(SystemParts(stack, notes, options.workers), *loads)

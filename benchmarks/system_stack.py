@@ -1,4 +1,4 @@
-"""The whole system as ``bench_system`` runs it: embedded servers, front end, scheduler, and timed workers, one a GPU."""
+"""The whole system as ``bench_system`` runs it: embedded servers, front end, scheduler, and timed workers, each of which takes a GPU."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Stack:
 
 
 @contextmanager
-def running_stack(*, num_workers: int, has_gpus: bool) -> Iterator[Stack]:
+def running_stack(*, num_workers: int) -> Iterator[Stack]:
     """All processes, with this one's settings, for the length of a block, which begins once every worker is ready."""
     with running_servers() as servers, ExitStack() as running:
         api_port, *metrics_ports = (ports.free_port() for _ in range(num_workers + 1))
@@ -83,7 +83,6 @@ def running_stack(*, num_workers: int, has_gpus: bool) -> Iterator[Stack]:
         children = [start(name, [*OURS, name]) for name in ("scheduler", "api")]
         for number, port in enumerate(metrics_ports):
             own = {stage_times.WORKER: str(number), "RANKMILL_METRICS_PORT": str(port)}
-            own |= {"CUDA_VISIBLE_DEVICES": str(number)} if has_gpus else {}
             children.append(start(f"worker{number}", [sys.executable, TIMED_WORKER, "worker"], own))
         try:
             _wait_until_ready(stack, children, num_workers)

@@ -95,7 +95,6 @@ class WorkerProcess:
             on_busy=engine_metrics.count_busy,
         )
         self._batcher: Batcher | None = None  # made once the engine is ready
-        self._engine_facts: dict[str, str | int] = {}  # known by then, too
         self._ledger = Ledger(
             self._database,
             self._info.owner,
@@ -130,7 +129,6 @@ class WorkerProcess:
             engine = self._wait_for_engine()
             if engine is None:
                 return None
-            self._engine_facts = {"device": engine.device, "max_batch_tokens": engine.max_batch_tokens}
             served = self._examine(engine)
             keep_trying(lambda: self._publish(served), what="publish the model", stopping=self._stop.requested)
         except NotReady:
@@ -236,8 +234,15 @@ class WorkerProcess:
         return {
             **({} if self._batcher is None else asdict(self._batcher.stats)),
             **rates.to_details(self._ledger.meter.rate()),
-            **self._engine_facts,
+            **self._engine_facts(),
             "is_engine_ready": self._engine.is_ready,
             "clock": round(time.time(), 3),  # by which a check-up sees that it is off
             "num_engine_restarts": self._engine.num_deaths,
         }
+
+    def _engine_facts(self) -> dict[str, str | int]:
+        """Of the engine that runs: one that was started again may have another GPU than the one before."""
+        with suppress(NotReady, EngineRefused):
+            engine = self._engine.info
+            return {"device": engine.device, "max_batch_tokens": engine.max_batch_tokens}
+        return {}
