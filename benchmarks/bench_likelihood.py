@@ -19,7 +19,7 @@ from pathlib import Path
 from core.builtin_templates import QUERY_LIKELIHOOD
 from core.chunks import NewItem, cut
 from core.jobs import JobParameters
-from core.results import Evidence, StoredChunk, item_results
+from core.results import Evidence, ItemResult, StoredChunk, item_results
 from store.tokenizer import tokenizer_for
 from worker.batcher import Batcher
 from worker.chunk_results import scored
@@ -55,19 +55,24 @@ class Worker:
     def __init__(self, engine: EngineProcess, max_tokens: int) -> None:
         self._info = engine.wait_ready(600)
         self._batcher = Batcher(engine)
-        self._tokenizer = tokenizer_for(self._info.card, self._info.tokenizer_json)
+        self.tokenizer = tokenizer_for(self._info.card, self._info.tokenizer_json)
         self._max_tokens = max_tokens
 
     def scores(self, parameters: JobParameters, texts: list[str]) -> tuple[list[float], int]:
         """Each item's score, and the tokens of all."""
+        found = self.results(parameters, texts)
+        return [float(result.score or 0) for result in found], sum(result.prompt_tokens for result in found)
+
+    def results(self, parameters: JobParameters, texts: list[str], include: tuple[str, ...] = ()) -> list[ItemResult]:
+        """Each item's result, as its reader would see it."""
         (chunk,) = cut([NewItem(text) for text in texts])
-        prepared = prepare(parameters, chunk.payload, self._tokenizer, max_tokens=self._max_tokens)
+        prepared = prepare(parameters, chunk.payload, self.tokenizer, max_tokens=self._max_tokens)
         outcomes = self._batcher.score(prepared.prompts, small=True)
         evidence = Evidence(self._info.card.revision, self._info.card.dtype, self._info.engine_version)
         results = scored(parameters, chunk.payload, prepared, outcomes, evidence)
-        found = list(item_results(StoredChunk(0, 0, results), parameters))
+        found = list(item_results(StoredChunk(0, 0, results), parameters, include=include))
         assert all(result.score is not None for result in found)
-        return [float(result.score or 0) for result in found], sum(result.prompt_tokens for result in found)
+        return found
 
     def stop(self) -> None:
         self._batcher.stop()

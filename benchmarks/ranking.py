@@ -23,5 +23,16 @@ def chance(grades: Sequence[int], k: int = 10, *, num_orders: int = 1_000) -> fl
     return sum(ndcg(generator.sample(grades, len(grades)), k) for _ in range(num_orders)) / num_orders
 
 
+def kendall(first: Sequence[float], other: Sequence[float]) -> float:
+    """Kendall's tau-b of two scorings: 1 where they rank alike, -1 where one reverses the other; all ties is no order."""
+    signs = [[_sign(values[i] - values[j]) for i in range(len(values)) for j in range(i)] for values in (first, other)]
+    both = sum(a * b for a, b in zip(*signs, strict=True))
+    return both / math.sqrt(math.prod(sum(map(abs, each)) for each in signs))
+
+
+def _sign(number: float) -> int:
+    return (number > 0) - (number < 0)
+
+
 def _dcg(grades: Sequence[int], k: int) -> float:
     return sum((2**grade - 1) / math.log2(place + 2) for place, grade in enumerate(grades[:k]))

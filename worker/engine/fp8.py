@@ -100,16 +100,15 @@ def check_device(device: torch.device) -> None:
 def replace_products(name: str, model: Any, layers: torch.nn.ModuleList, device: torch.device) -> None:
     """Replace the products inside the layers, the new ones on this device. Raises EngineRefused where there are none.
 
-    Left as they are: those with a dimension that is no multiple of 16, and those that choose among experts.
+    Left as they are: those with a dimension that is no multiple of 16, those that choose among experts, and those that
+    a model keeps in float32.
     """
     config = model.config.get_text_config()
     num_experts = {getattr(config, key, None) for key in _EXPERTS}
     replaced: dict[torch.nn.Linear, Fp8Linear] = {}  # a module that several layers share stays one
     for parent in list(layers.modules()):
         for key, linear in list(parent.named_children()):
-            if type(linear) is not torch.nn.Linear or linear.out_features in num_experts:
-                continue
-            if linear.in_features % _STEP == 0 and linear.out_features % _STEP == 0:
+            if type(linear) is torch.nn.Linear and linear.out_features not in num_experts and _fits(linear):
                 if linear not in replaced:
                     replaced[linear] = Fp8Linear(linear, device)
                 setattr(parent, key, replaced[linear])
@@ -130,3 +129,8 @@ def extent(layers: torch.nn.ModuleList) -> str:
     numbers = sum(module.weight_NK.numel() for module in ours)
     share = numbers / (numbers + sum(weight.numel() for weight in layers.parameters()))
     return f"{len(ours)} of {len(ours) + others} products, {share:.1%} of the layers' weights"
+
+
+def _fits(linear: torch.nn.Linear) -> bool:
+    sizes = (linear.in_features, linear.out_features)
+    return linear.weight.dtype == torch.bfloat16 and not any(size % _STEP for size in sizes)
