@@ -23,7 +23,6 @@ FAST_ACCUMULATION = True  # Hopper's tensor cores then keep fewer bits of a sum
 CAPABILITY = (8, 9)  # the first whose tensor cores multiply eight bits
 _LEAST_SCALE = 1e-30  # a row of zeros has this one, and stays zeros
 _STEP = 16  # the kernels' dimensions are multiples of it
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # a config's names for the number of them
 
 
 class Fp8Linear(torch.nn.Module):
@@ -103,8 +102,8 @@ def replace_products(name: str, model: Any, layers: torch.nn.ModuleList, device:
     Left as they are: those with a dimension that is no multiple of 16, those that choose among experts, and those that
     a model keeps in float32.
     """
-    config = model.config.get_text_config()
-    num_experts = {getattr(config, key, None) for key in _EXPERTS}
+    config = model.config.get_text_config().to_dict()
+    num_experts = [number for key, number in config.items() if "experts" in key]
     replaced: dict[torch.nn.Linear, Fp8Linear] = {}  # a module that several layers share stays one
     for parent in list(layers.modules()):
         for key, linear in list(parent.named_children()):
