@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,18 +79,20 @@ def load(options: EngineOptions, device: torch.device) -> Checkpoint:
     tokenizer = AutoTokenizer.from_pretrained(source, **where)
     if getattr(config.get_text_config(), "attn_logit_softcapping", None):
         where["attn_implementation"] = "eager"  # SDPA knows no soft-cap, and some versions of Transformers don't mind
-    loaded: Any = AutoModelForCausalLM.from_pretrained(
-        source, config=config, dtype=_loaded_dtype(options, device), output_loading_info=True, **where
-    )
-    model, loading = loaded
-    _check_weights(options.model, model, loading)
+    with ThreadPoolExecutor(1, "revision") as beside:  # to read all weights takes as long as to load them
+        revision = beside.submit(_revision, options.model, config)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            source, config=config, dtype=_loaded_dtype(options, device), output_loading_info=True, **where
+        )
+        model, loading = loaded
+        _check_weights(options.model, model, loading)
     model.eval().requires_grad_(requires_grad=False)
     if options.dtype == FP8:
         replace_products(options.model, model, layers_of(model), device)
     return Checkpoint(
         model=model.to(device),
         tokenizer_json=_tokenizer_json(options.model, tokenizer),
-        revision=_revision(options.model, config),
+        revision=revision.result(),
         max_tokens=_max_tokens(options, model.config.get_text_config()),
         vocab_size=min(len(tokenizer), model.get_input_embeddings().weight.shape[0]),
         templates=[*PLAIN, *([judge] if (judge := judge_template(tokenizer)) else [])],
@@ -134,8 +137,15 @@ def _check_weights(name: str, model: Any, loading: dict[str, Any]) -> None:
     if model.get_output_embeddings() is None:
         raise EngineRefused(f"{name} has no output head")
     for key, weight in model.named_parameters():
-        if not torch.isfinite(weight).all():
+        if not _is_finite(weight):
             raise EngineRefused(f"{name} holds NaN or infinity in {key}")
+
+
+def _is_finite(weight: torch.Tensor) -> bool:
+    if not weight.is_floating_point() or not weight.numel():
+        return True
+    least_and_most = torch.stack(torch.aminmax(weight))  # NaN where there is any; ``isfinite`` of all takes far longer
+    return bool(torch.isfinite(least_and_most).all())
 
 
 def _tokenizer_json(name: str, tokenizer: Any) -> bytes:

@@ -21,7 +21,7 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from worker.engine import frames
+from worker.engine import frames, libraries
 from worker.engine.compiled_code import keep_compiled_code
 from worker.engine.frames import Buffer, Kind
 from worker.engine.gpu import Gpu, folder_of
@@ -188,13 +188,11 @@ def _beating(replies: Replies) -> Iterator[None]:
 
 
 def _take_gpu(options: EngineOptions) -> Gpu | None:
-    """Take a GPU where the options may want one. Imports torch while it waits for the answer which there are."""
-    if options.model == "fake" or options.device == "cpu":
+    """Take a GPU where the options may want one. Torch is imported while the driver is asked which there are."""
+    if options.device == "cpu":
         return None
-    keep_compiled_code()
     question = Question()
-    import torch  # noqa: F401, PLC0415 - see ``load``; to import it asks CUDA nothing
-
+    libraries.import_torch()
     gpu = Gpu.take(options.device, question.answer(), folder_of(options.gpu_dir))
     if gpu is not None:
         gpu.show_alone()
@@ -202,8 +200,11 @@ def _take_gpu(options: EngineOptions) -> Gpu | None:
 
 
 def _start(options: EngineOptions, replies: Replies) -> tuple[Engine, Gpu | None]:
+    gpu = None
     try:
-        gpu = _take_gpu(options)
+        if options.model != "fake":
+            gpu = _take_gpu(options)
+            libraries.import_all()
         engine = load(replace(options, device=options.device.partition(":")[0]), replies.beat)
         # A device that can't score one token must not come to blame a client's items.
         token, length, labels, shared = (np.array(values, np.int32) for values in ([0], [1], [[0, 1]], [0]))
