@@ -237,7 +237,7 @@ def test_packed_scores_are_those_of_the_same_model_one_prompt_at_a_time_and_say_
         error = np.concatenate(
             [np.abs(request.label_logprobs[row, : len(each)] - each) for row, each in enumerate(expected)]
         )
-        assert error.mean() <= MEAN_ERROR / 3  # a last bit that changes may move an activation by a whole step
+        assert error.mean() <= MEAN_ERROR / 4  # a last bit that changes may move an activation by a whole step
         assert error.max() <= TOLERANCE["fp8"]
 
 
