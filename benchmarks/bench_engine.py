@@ -22,11 +22,11 @@ from collections import defaultdict
 from functools import partial
 from queue import Queue
 
-from worker.engine.compiled_code import keep_compiled_code
+from worker.engine.libraries import import_all
 
-keep_compiled_code()
+import_all()  # as an engine process begins
 
-import numpy as np  # noqa: E402 - after the folder is named
+import numpy as np  # noqa: E402 - after the libraries
 import torch  # noqa: E402
 import transformers  # noqa: E402
 import triton  # noqa: E402

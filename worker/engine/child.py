@@ -6,6 +6,7 @@ forked: it inherits no thread, no lock and no CUDA context. It imports neither C
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -205,6 +206,7 @@ def _start(options: EngineOptions, replies: Replies) -> tuple[Engine, Gpu | None
         if options.model != "fake":
             gpu = _take_gpu(options)
             libraries.import_all()
+            gc.freeze()  # nor look through what they made again, whenever this process looks for garbage
         engine = load(replace(options, device=options.device.partition(":")[0]), replies.beat)
         # A device that can't score one token must not come to blame a client's items.
         token, length, labels, shared = (np.array(values, np.int32) for values in ([0], [1], [[0, 1]], [0]))
