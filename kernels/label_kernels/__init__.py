@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from label_kernels.attention_plan import AttentionPlan, plan_attention
+from label_kernels.gated_product import gated_product
 from label_kernels.gather_label_logprobs import gather_label_logprobs
 from label_kernels.label_logprobs import label_logprobs
 from label_kernels.prefix_attention import prefix_attention
 
-__all__ = ["AttentionPlan", "gather_label_logprobs", "label_logprobs", "plan_attention", "prefix_attention"]
+__all__ = [
+    "AttentionPlan",
+    "gated_product",
+    "gather_label_logprobs",
+    "label_logprobs",
+    "plan_attention",
+    "prefix_attention",
+]

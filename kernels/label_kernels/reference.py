@@ -1,6 +1,7 @@
 """What each kernel computes, in plain torch: the definition that tests compare with and that a CPU runs.
 
-Shapes: B = scored rows, V = vocabulary, D = hidden size, L = labels of the row with the most.
+Shapes: B = scored rows, V = vocabulary, D = hidden size, L = labels of the row with the most; T = tokens, F = columns of
+a gated layer's products.
 Knows only tensors; says nothing about speed.
 """
 
@@ -45,6 +46,11 @@ def label_logprobs(
     if softcap is not None:
         logits_BV = softcap * torch.tanh(logits_BV / softcap)
     return gather_label_logprobs(logits_BV, label_ids_BL)
+
+
+def gated_product(hidden_TD: torch.Tensor, gate_FD: torch.Tensor, up_FD: torch.Tensor) -> torch.Tensor:
+    """Return a gated layer's products, joined: ``silu(hidden @ gate.T) * (hidden @ up.T)`` as [T, F]."""
+    return F.silu(F.linear(hidden_TD, gate_FD)) * F.linear(hidden_TD, up_FD)
 
 
 def prefix_attention(

@@ -45,6 +45,22 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
+class Product:
+    """Tiles of a product with two accumulators, each ``rows`` by ``columns``; ``programs`` at most walk all tiles.
+
+    ``group``: row tiles that go along the columns together.
+    """
+
+    rows: int
+    columns: int
+    depth_bytes: int
+    num_warps: int
+    num_stages: int
+    programs: int
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tuned:
     """The configurations of all kernels on one chip."""
 
@@ -54,6 +70,7 @@ class Tuned:
     attention_64: Attention  # head dims up to 64
     attention_128: Attention
     attention_256: Attention
+    product: Product | None  # None: nobody measured whether one kernel beats the library's products on this chip
 
     def gather(self, num_rows: int) -> Gather:
         """Return the configuration for this many rows."""
@@ -89,6 +106,7 @@ _H200 = Tuned(
     attention_64=Attention(rows=64, keys=32, num_warps=4, num_stages=3, max_registers=80),
     attention_128=Attention(rows=64, keys=32, num_warps=4, num_stages=2, max_registers=128),
     attention_256=Attention(rows=64, keys=64, num_warps=4, num_stages=1),
+    product=Product(rows=128, columns=128, depth_bytes=128, num_warps=8, num_stages=4, programs=132, group=8),
 )
 # For a GPU that nobody tuned for: tiles that fit any since Ampere.
 _OTHER_GPU = Tuned(
@@ -101,9 +119,12 @@ _OTHER_GPU = Tuned(
     attention_64=Attention(rows=64, keys=32, num_warps=4, num_stages=2),
     attention_128=Attention(rows=64, keys=32, num_warps=4, num_stages=2),
     attention_256=Attention(rows=64, keys=16, num_warps=4, num_stages=1),
+    product=None,
 )
+# Fits any GPU since Ampere, and the twice as wide numbers of float32.
+_SAFE_PRODUCT = Product(rows=64, columns=64, depth_bytes=128, num_warps=4, num_stages=2, programs=256, group=8)
 # Triton's interpreter runs programs one after another: few large ones are quick. Attention keeps small tiles, so that
-# small tests have many of them.
+# small tests have many of them; so do products.
 _INTERPRETER = Tuned(
     name="Triton's interpreter",
     gathers=((0, Gather(block=8192, num_warps=1, overlaps=False)),),
@@ -114,6 +135,7 @@ _INTERPRETER = Tuned(
     attention_64=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
     attention_128=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
     attention_256=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
+    product=Product(rows=16, columns=64, depth_bytes=128, num_warps=1, num_stages=1, programs=3, group=2),
 )
 
 
@@ -123,3 +145,9 @@ def tuned_for(device: torch.device) -> Tuned:
     if device.type != "cuda":
         return _INTERPRETER
     return _H200 if torch.cuda.get_device_name(device) == _H200.name else _OTHER_GPU
+
+
+def product_for(device: torch.device, element_size: int) -> Product:
+    """Return the configuration of products of numbers of so many bytes: a safe one where none was measured."""
+    measured = tuned_for(device).product
+    return _SAFE_PRODUCT if measured is None or (device.type == "cuda" and element_size > 2) else measured
