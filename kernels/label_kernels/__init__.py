@@ -7,6 +7,7 @@ from label_kernels.gated_product import gated_product
 from label_kernels.gather_label_logprobs import gather_label_logprobs
 from label_kernels.label_logprobs import label_logprobs
 from label_kernels.prefix_attention import prefix_attention
+from label_kernels.quantise_rows import quantise_gated, quantise_rows
 
 __all__ = [
     "AttentionPlan",
@@ -15,4 +16,6 @@ __all__ = [
     "label_logprobs",
     "plan_attention",
     "prefix_attention",
+    "quantise_gated",
+    "quantise_rows",
 ]

@@ -1,7 +1,7 @@
 """What each kernel computes, in plain torch: the definition that tests compare with and that a CPU runs.
 
 Shapes: B = scored rows, V = vocabulary, D = hidden size, L = labels of the row with the most; T = tokens, F = columns of
-a gated layer's products.
+a gated layer's products, R = rows.
 Knows only tensors; says nothing about speed.
 """
 
@@ -15,6 +15,8 @@ from torch.nn import functional as F
 
 if TYPE_CHECKING:
     from label_kernels.attention_plan import AttentionPlan
+
+_LARGEST = 448.0  # of float8_e4m3fn
 
 
 def gather_label_logprobs(logits_BV: torch.Tensor, label_ids_BL: torch.Tensor) -> torch.Tensor:
@@ -51,6 +53,22 @@ def label_logprobs(
 def gated_product(hidden_TD: torch.Tensor, gate_FD: torch.Tensor, up_FD: torch.Tensor) -> torch.Tensor:
     """Return a gated layer's products, joined: ``silu(hidden @ gate.T) * (hidden @ up.T)`` as [T, F]."""
     return F.silu(F.linear(hidden_TD, gate_FD)) * F.linear(hidden_TD, up_FD)
+
+
+def quantise_rows(rows_RD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return rows in float8_e4m3fn, the largest number of each brought to 448, and the scale that undoes it [R, 1].
+
+    It is float32. A row of zeros stays zeros; one with NaN or an infinity has the scale NaN.
+    """
+    wide_RD = rows_RD.float()
+    scale_R1 = (wide_RD.abs().amax(-1, keepdim=True) / _LARGEST).clamp(min=1e-30)
+    scale_R1 = scale_R1.where(scale_R1.isfinite(), torch.nan)
+    return (wide_RD / scale_R1).to(torch.float8_e4m3fn), scale_R1
+
+
+def quantise_gated(gate_RF: torch.Tensor, up_RF: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ``quantise_rows`` of ``silu(gate) * up``, computed in float32."""
+    return quantise_rows(F.silu(gate_RF.float()) * up_RF.float())
 
 
 def prefix_attention(
