@@ -121,7 +121,7 @@ class Admission:
         return admission.redis_refusal(*self._redis_memory.get(), self._settings.max_redis_share)
 
     def _measure(self) -> Queued:
-        with self._database.begin() as connection:
+        with self._database.autocommit() as connection:
             return Queued(backlog.backlog(connection), backlog.own_limits(connection))
 
     def _look_at_redis(self) -> tuple[int, int]:

@@ -56,13 +56,14 @@ class Keyring:
         return _admitted(caller, authorization)
 
     def _look(self, key: str) -> Caller | None:
-        with self._database.begin_relaxed() as connection:
+        with self._database.autocommit() as connection:
             found = api_keys.find(connection, keys.fingerprint(key)) if keys.is_key(key) else None
-            if found is not None:
-                if found.is_use_due:
-                    api_keys.note_use(connection, found.id)
-                return Caller(found.client_id, found.is_admin)
-            return EVERYBODY if self._is_open_without_keys and not api_keys.exist(connection) else None
+            if found is None:
+                return EVERYBODY if self._is_open_without_keys and not api_keys.exist(connection) else None
+        if found.is_use_due:
+            with self._database.begin_relaxed() as connection:
+                api_keys.note_use(connection, found.id)
+        return Caller(found.client_id, found.is_admin)
 
 
 def _admitted(caller: Caller | None, authorization: str) -> Caller:

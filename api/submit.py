@@ -54,7 +54,7 @@ def _submit(process: Process, client_id: UUID, data: bytes, claim: Claim | None)
 
 def choose_reader(process: Process, model: str | None) -> Reader:
     """How the model of that name reads, or the only one."""
-    with process.database.begin() as connection:
+    with process.database.autocommit() as connection:
         card = model_choice.choose(connection, model)
     return process.readers.of(card)
 

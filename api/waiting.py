@@ -84,7 +84,7 @@ async def _wake_when_gone(request: Request, event: asyncio.Event) -> None:
 def _ended(process: Process, job: Job, max_results: int, include: Collection[str], *, is_told: bool) -> Ended | None:
     """The job with its results if it has ended. Without a notice, its state is looked at first, which is cheap."""
     try:
-        with process.database.begin() as connection:
+        with process.database.autocommit() as connection:
             if not is_told and jobs.state_of(connection, job.id) not in TERMINAL_JOB_STATES:
                 return None
             found = jobs.get(connection, job.id, client_id=job.client_id)

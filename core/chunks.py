@@ -86,6 +86,7 @@ class Claim:
     num_items: int
     num_tokens: int = 0  # by the estimate of whoever cut it
     is_small: bool = False
+    is_whole: bool = False  # no other chunk is of its job, which ends with it
 
 
 def encode_payload(payload: ChunkPayload) -> bytes:

@@ -1,7 +1,7 @@
 """Chunks in the ledger: claimed under a lease, renewed, saved once behind a fence, or given back.
 
-A claim is committed without waiting for the disk (``Database.begin_relaxed``): a claim that is lost is made again, and
-the owner, unique to a process' start, guards an epoch that is used twice.
+A claim is committed without waiting for the disk: a claim that is lost is made again, and the owner, unique to a process'
+start, guards an epoch that is used twice.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from core.chunks import ChunkKey, ChunkPayload, Claim
 from core.errors import Broken
@@ -22,19 +22,26 @@ from store.number_arrays import Integers, Reals
 
 _ITEM_ERRORS = frozenset(ItemError)
 
-_START = text("""
-    UPDATE jobs SET state = 'running', started_at = now() WHERE id = :job_id AND state = 'queued'
-    RETURNING is_small, extract(epoch FROM now() - created_at)::float8 AS waited_seconds
-""")
-
-_CLAIM = text("""
-    UPDATE chunks SET state = 'leased', epoch = epoch + 1, attempts = attempts + 1, lease_owner = :owner,
-                      lease_until = now() + make_interval(secs => :lease_seconds)
-     WHERE job_id = :job_id AND chunk_no = :chunk_no
-       AND (state = 'pending' OR (state = 'leased' AND lease_until < now()))
-       AND EXISTS (SELECT FROM jobs WHERE id = :job_id AND state = 'running')  -- and not one that still arrives
-    RETURNING epoch, attempts, first_index, num_items, num_tokens_estimate,
-              (SELECT is_small FROM jobs WHERE id = :job_id) AS is_small
+# One statement, so that it can be a transaction of its own. All of it sees the ledger as it was when it began: a job that
+# another claim is just starting counts as queued, and one that still arrives as neither. The chunk is locked after its job,
+# since its condition reads what ``started`` did. Where the chunk was dropped meanwhile, that condition fails once it is ours.
+_TAKE = text("""
+    WITH started AS (
+        UPDATE jobs SET state = 'running', started_at = now() WHERE id = :job_id AND state = 'queued'
+        RETURNING extract(epoch FROM now() - created_at)::float8 AS waited_seconds),
+    claimed AS (
+        UPDATE chunks SET state = 'leased', epoch = epoch + 1, attempts = attempts + 1, lease_owner = :owner,
+                          lease_until = now() + make_interval(secs => :lease_seconds)
+         WHERE job_id = :job_id AND chunk_no = :chunk_no
+           AND (state = 'pending' OR (state = 'leased' AND lease_until < now()))
+           AND (EXISTS (SELECT FROM started)
+                OR EXISTS (SELECT FROM jobs WHERE id = :job_id AND state IN ('queued', 'running')))
+        RETURNING epoch, attempts, first_index, num_items, num_tokens_estimate AS num_tokens)
+    SELECT c.*, (SELECT waited_seconds FROM started) AS waited_seconds, j.num_items = c.num_items AS is_whole,
+           j.is_small, j.parameters, j.template_version, i.payload,
+           set_config('synchronous_commit', 'off', true)  -- of this transaction
+      FROM claimed c JOIN jobs j ON j.id = :job_id
+      JOIN chunk_inputs i ON i.job_id = :job_id AND i.chunk_no = :chunk_no
 """)
 
 _LOAD = text("""
@@ -67,11 +74,14 @@ _RELEASE = text(f"""
 """)  # noqa: S608
 
 # The fence comes first and the insert depends on it. Inputs go with the save, unless something may need them again.
+# Where the job ends in the same transaction, it is locked before its chunk. Any other save only reads it: saves of one job
+# would wait for each other.
 _SAVE = text("""
     WITH won AS (
         UPDATE chunks SET state = 'done', lease_owner = NULL, lease_until = NULL
          WHERE job_id = :job_id AND chunk_no = :chunk_no AND state = 'leased' AND epoch = :epoch
            AND lease_owner = :owner
+           AND (NOT :is_whole OR EXISTS (SELECT FROM jobs WHERE id = :job_id FOR NO KEY UPDATE))
         RETURNING job_id, chunk_no, first_index, num_items),
     gone AS (
         DELETE FROM chunk_inputs i USING won, jobs j
@@ -123,27 +133,35 @@ class LoadedChunk:
 
 
 def claim(connection: Connection, key: ChunkKey, *, owner: str, lease_seconds: float) -> Claim | None:
-    """Lease the chunk to ``owner``. None where there is nothing to claim: done, dropped, leased, or unknown."""
-    started = connection.execute(_START, {"job_id": key.job_id}).one_or_none()
-    if started is not None:
-        tally.observe(connection, metrics.QUEUE_WAIT.labels(lane(started.is_small)), started.waited_seconds)
-    row = connection.execute(_CLAIM, {**key._asdict(), "owner": owner, "lease_seconds": lease_seconds}).one_or_none()
+    """``take`` without what the chunk holds."""
+    taken = take(connection, key, owner=owner, lease_seconds=lease_seconds)
+    return None if taken is None else taken[0]
+
+
+def take(
+    connection: Connection, key: ChunkKey, *, owner: str, lease_seconds: float
+) -> tuple[Claim, PackedChunk] | None:
+    """Lease the chunk to ``owner``, and read it. None where there is nothing to claim: done, dropped, leased, or unknown.
+
+    The commit of its transaction does not wait for the disk.
+    """
+    values = {**key._asdict(), "owner": owner, "lease_seconds": lease_seconds}
+    row = connection.execute(_TAKE, values).one_or_none()
     if row is None:
         tally.add(connection, metrics.CLAIMS_LOST)
         return None
-    return Claim(key, row.epoch, row.attempts, row.first_index, row.num_items, row.num_tokens_estimate, row.is_small)
-
-
-def fetch(connection: Connection, key: ChunkKey) -> PackedChunk | None:
-    """The chunk's inputs as they are stored. None where they are gone: the chunk was saved, or its job has ended."""
-    row = connection.execute(_LOAD, key._asdict()).one_or_none()
-    return None if row is None else PackedChunk(row.parameters, row.template_version, row.is_small, row.payload)
+    if row.waited_seconds is not None:
+        tally.observe(connection, metrics.QUEUE_WAIT.labels(lane(row.is_small)), row.waited_seconds)
+    claim = Claim(
+        key, row.epoch, row.attempts, row.first_index, row.num_items, row.num_tokens, row.is_small, row.is_whole
+    )
+    return claim, _packed(row)
 
 
 def load(connection: Connection, key: ChunkKey) -> LoadedChunk | None:
-    """The chunk's inputs, unpacked."""
-    packed = fetch(connection, key)
-    return None if packed is None else packed.unpacked()
+    """What the chunk asks for. None where its inputs are gone: it was saved, or its job has ended."""
+    row = connection.execute(_LOAD, key._asdict()).one_or_none()
+    return None if row is None else _packed(row).unpacked()
 
 
 def renew(connection: Connection, claims: Sequence[Claim], *, owner: str, lease_seconds: float) -> set[ChunkKey]:
@@ -160,7 +178,10 @@ def release(connection: Connection, claims: Sequence[Claim], *, owner: str) -> i
 
 
 def save(connection: Connection, claim: Claim, results: ChunkResults, *, owner: str) -> bool:
-    """Store a chunk's results and close it. False: the claim is not ours any more, and nothing was stored."""
+    """Store a chunk's results and close it. False: the claim is not ours any more, and nothing was stored.
+
+    Where the chunk is its whole job, the job is locked too: ``endings.end`` may follow in the same transaction.
+    """
     if results.num_items != claim.num_items or len(results.prompt_tokens) != claim.num_items:
         raise Broken(f"{results.num_items} results for the {claim.num_items} items of {claim.key}")
     evidence = results.evidence
@@ -170,6 +191,7 @@ def save(connection: Connection, claim: Claim, results: ChunkResults, *, owner: 
             **claim.key._asdict(),
             "epoch": claim.epoch,
             "owner": owner,
+            "is_whole": claim.is_whole,
             "label_logprobs": Reals(results.label_logprobs),
             "label_offsets": _integers(results.label_offsets),
             "prompt_tokens": Integers(results.prompt_tokens),
@@ -199,6 +221,10 @@ def save(connection: Connection, claim: Claim, results: ChunkResults, *, owner: 
 def lane(is_small: bool) -> str:
     """Which lane the chunks of a job take, by its name in the metrics."""
     return "small" if is_small else "bulk"
+
+
+def _packed(row: Row[Any]) -> PackedChunk:
+    return PackedChunk(row.parameters, row.template_version, row.is_small, row.payload)
 
 
 def _tally(connection: Connection, results: ChunkResults) -> None:

@@ -75,7 +75,7 @@ def end(connection: Connection, job_id: UUID) -> bool:
     """Complete the job if none of its chunks is open. True if this call did.
 
     Call it in a transaction of its own after each save: of two last chunks that are saved at once, the one whose save
-    commits later sees both done.
+    commits later sees both done. The save of a chunk that is its whole job has locked it, and may be in the transaction.
     """
     row = connection.execute(_COMPLETE, {"job_id": job_id, "low_mass": _LOW_MASS}).mappings().one_or_none()
     if row is None:

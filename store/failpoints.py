@@ -23,7 +23,7 @@ VARIABLE = "RANKMILL_FAILPOINTS"
 Moment = Literal["before", "after"]
 MOMENTS: tuple[Moment, ...] = ("before", "after")
 
-# Of a transaction, the moments before and after its COMMIT.
+# Of a transaction, the moments before and after its COMMIT; of one that is a statement alone, before and after that.
 STAGES = (
     "api.submit",
     "api.upload_begin",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from uuid import UUID
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import IntegrityError
 
 from core import arrivals
@@ -16,7 +17,7 @@ from core.errors import Refused
 from core.jobs import SMALL_JOB_ITEMS, Job, NewJob
 from core.states import TERMINAL_JOB_STATES, JobState
 from store import batches, idempotency, metrics, partitions, rows, tally
-from store.chunk_inserts import insert_chunks
+from store.chunk_inserts import CHUNKS_PER_STATEMENT, columns, insert_chunks, new_chunks
 from store.database import Database
 from store.endings import cancel, end
 from store.idempotency import Claim
@@ -32,20 +33,27 @@ class Created:
     hints: list[ChunkKey]
 
 
-_INSERT_JOB = text(f"""
-    WITH j AS (
+_JOB = """
+    j AS (
         INSERT INTO jobs (client_id, state, model, parameters, template_version, num_items, num_tokens_estimate,
                           num_bytes, is_small, metadata, warnings, webhook_url, expires_at)
         VALUES (:client_id, 'queued', :model, CAST(:parameters AS jsonb), :template_version, :num_items, :num_tokens,
                 :num_bytes, :is_small, CAST(:metadata AS jsonb), CAST(:warnings AS jsonb), :webhook_url,
                 now() + make_interval(secs => :expires_in_seconds))
-        RETURNING *)
-    SELECT {rows.JOB_COLUMNS},
-           j.is_small AND (SELECT count(*) FROM jobs o
-                            WHERE o.client_id = j.client_id AND o.model = j.model AND o.is_small
-                              AND o.state IN ('receiving', 'queued', 'running')) < :small_lane_cap AS is_hinted
-      FROM j {rows.LIVE_SUMS}
-""")  # noqa: S608 - its parts are constants of ours
+        RETURNING *),
+    job AS (
+        SELECT j.id, j.is_small AND (SELECT count(*) FROM jobs o
+                                      WHERE o.client_id = j.client_id AND o.model = j.model AND o.is_small
+                                        AND o.state IN ('receiving', 'queued', 'running')) < :small_lane_cap AS is_hinted
+          FROM j)
+"""
+_CREATED = f"SELECT {rows.JOB_COLUMNS}, job.is_hinted FROM job, j {rows.LIVE_SUMS}"  # noqa: S608 - constants of ours
+
+
+@cache
+def _insert(num_chunks: int) -> TextClause:
+    """The statement for a job and its first chunks."""
+    return text(f"WITH {_JOB}, {new_chunks(num_chunks, 'job')} {_CREATED}")
 
 
 def submit(
@@ -78,10 +86,11 @@ def create(
     once the transaction has committed. For any other job the scheduler is notified at the commit.
     """
     chunks = list(chunks)
+    first, rest = chunks[:CHUNKS_PER_STATEMENT], chunks[CHUNKS_PER_STATEMENT:]
     num_items = sum(chunk.num_items for chunk in chunks)
     row = (
         connection.execute(
-            _INSERT_JOB,
+            _insert(len(first)),
             {
                 "client_id": new.client_id,
                 "model": new.parameters.model,
@@ -96,6 +105,7 @@ def create(
                 "webhook_url": new.webhook_url,
                 "expires_in_seconds": new.expires_in_seconds,
                 "small_lane_cap": small_lane_cap,
+                **columns(first),
             },
         )
         .mappings()
@@ -104,7 +114,7 @@ def create(
     job, is_hinted = rows.to_job(row), bool(row["is_hinted"])
     if claim is not None:
         idempotency.take(connection, claim, job.id)
-    insert_chunks(connection, job.id, chunks, is_hinted=is_hinted)
+    insert_chunks(connection, job.id, rest, is_hinted=is_hinted)
     tally.add(connection, metrics.JOBS_CREATED.labels(new.parameters.method))
     arrivals.note(job)
     if is_hinted:

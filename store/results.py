@@ -21,6 +21,7 @@ from store.database import Database
 from store.result_columns import Columns
 
 CHUNKS_PER_READ = 16
+CHUNKS_PER_PAGE = 2  # read at a time for a page, which is of one chunk's size at most
 
 Begin = Callable[[], AbstractContextManager[Connection]]
 """Opens a transaction for one read."""
@@ -95,7 +96,8 @@ def page(
     """
     made = Page([], position)
     chunk_no, next_position = chunk_at(connection, job.id, position), position
-    while some := read(connection, job, chunk_no=chunk_no, limit=2, status=status):
+    while True:
+        some = read(connection, job, chunk_no=chunk_no, limit=CHUNKS_PER_PAGE, status=status)
         for columns in some:
             rest = columns.after(position)
             chosen = rest.with_status(status)
@@ -105,6 +107,8 @@ def page(
                 next_position = int((chosen if room else rest).positions[room])
                 return Page(made.items, next_position, made.evidence)
             next_position = int(columns.positions[-1]) + 1
+        if len(some) < CHUNKS_PER_PAGE:
+            break
         chunk_no = int(some[-1].chunk_nos[0]) + 1
     return Page(made.items, None if job.finished_at is not None else next_position, made.evidence)
 
@@ -185,6 +189,8 @@ def position_after(begin: Begin, job: Job, index: int) -> int:
 
 def chunk_at(connection: Connection, job_id: UUID, position: int) -> int:
     """The number of the chunk that holds the item at this position."""
+    if position == 0:
+        return 0
     return int(connection.execute(_CHUNK_AT, {"job_id": job_id, "position": position}).scalar() or 0)
 
 

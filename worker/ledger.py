@@ -43,7 +43,7 @@ class Ledger:
         return None if taken is None else taken[0]
 
     def take(self, key: ChunkKey) -> tuple[Claim, chunks.PackedChunk] | None:
-        """Claim a chunk, and read what it holds, in one transaction. None and NotReady as ``claim`` says."""
+        """Claim a chunk, and read what it holds, in one statement. None and NotReady as ``claim`` says."""
         taken = keep_trying(lambda: self._take(key), what="claim", stopping=self.stopping)
         if taken is not None:
             self.leases.hold(taken[0])
@@ -51,6 +51,8 @@ class Ledger:
 
     def save(self, claim: Claim, results: ChunkResults) -> bool:
         """Save and let go; False where the chunk is somebody else's, or over. While Postgres is away, wait for it.
+
+        A job that is this chunk alone ends in the same transaction; of any other job nothing but ``end`` finds the end.
 
         A refused chunk may be nobody's: its claim was lost in a crash of Postgres, or its lease ran out. The work is
         still good then, and is saved under a new claim. A connection that breaks during COMMIT leaves us ignorant: a
@@ -70,8 +72,7 @@ class Ledger:
             log.warning("end is left to the sweep", job_id=str(job_id), reason=str(error))
             return
         if is_ended:
-            log.info("job completed", job_id=str(job_id))
-            self._announce(job_id)
+            self._tell_end(job_id)
 
     def give_back(self, *claims: Claim) -> None:
         """Let go, and make the chunks pending at once. What fails here waits until its lease runs out."""
@@ -85,10 +86,8 @@ class Ledger:
             log.warning("leases are left to run out", num_leases=len(ours), reason=str(error))
 
     def _take(self, key: ChunkKey) -> tuple[Claim, chunks.PackedChunk] | None:
-        with self.database.begin_relaxed("worker.claim") as connection:
-            claim = chunks.claim(connection, key, owner=self.owner, lease_seconds=self.lease_seconds)
-            packed = None if claim is None else chunks.fetch(connection, key)
-        return None if claim is None or packed is None else (claim, packed)
+        with self.database.autocommit("worker.claim") as connection:
+            return chunks.take(connection, key, owner=self.owner, lease_seconds=self.lease_seconds)
 
     def _save_while_ours(self, claim: Claim, results: ChunkResults) -> tuple[bool, bool]:
         """Whether it is saved, and whether any try broke."""
@@ -98,18 +97,22 @@ class Ledger:
             try:
                 with self.database.begin("worker.save") as connection:
                     is_saved = chunks.save(connection, claim, results, owner=self.owner)
+                    is_ended = is_saved and claim.is_whole and jobs.end(connection, claim.key.job_id)
             except NotReady as error:
                 metrics.RETRIES.labels("save").inc()
                 log.warning("save waits", job_id=str(claim.key.job_id), chunk_no=claim.key.chunk_no, reason=str(error))
                 self.leases.wait_while_ours(claim, seconds=pause)
             else:
                 self.leases.let_go(claim)
+                if is_ended:
+                    self._tell_end(claim.key.job_id)
                 if not is_saved:
                     log.warning("stale save refused", job_id=str(claim.key.job_id), chunk_no=claim.key.chunk_no)
                 return is_saved, num_broken > 0
         raise AssertionError("pauses never end")
 
-    def _announce(self, job_id: UUID) -> None:
+    def _tell_end(self, job_id: UUID) -> None:
+        log.info("job completed", job_id=str(job_id))
         try:
             failpoints.hit("worker.announce", "before")
             self.announce(job_id)

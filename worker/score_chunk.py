@@ -88,7 +88,8 @@ def _run(claim: Claim, packed: PackedChunk, ledger: Ledger, scorer: Scorer) -> N
         ledger.meter.finish(claim, is_saved=is_saved)
     if is_saved:
         metrics.CHUNK_SECONDS.labels(lane(claim.is_small)).observe(time.monotonic() - began)
-        ledger.end(key.job_id)
+        if not claim.is_whole:
+            ledger.end(key.job_id)
     else:
         ledger.leases.let_go(claim)
         log.info("chunk discarded: it is not ours any more", job_id=str(key.job_id), chunk_no=key.chunk_no)

@@ -26,6 +26,7 @@ PART = "Failpoints"
 DEATH_SECONDS = 60
 LOOK_SECONDS = 0.05
 BULK_ITEMS = 2_500
+TWO_CHUNKS = 1_200  # items; a job of one chunk ends with its save
 LONG_ITEMS = 8_000  # takes longer than a renewal
 WORKERS = ("worker-a", "worker-b")
 
@@ -100,7 +101,7 @@ def submit_bulk(accounts, num_items=BULK_ITEMS):
 
 def submit_both(accounts):
     submit_small(accounts)
-    submit_bulk(accounts, 600)
+    submit_bulk(accounts, TWO_CHUNKS)
 
 
 def upload(accounts):
@@ -193,7 +194,7 @@ WAYS = {
     "scheduler.hint": Way(*each("scheduler", "scheduler.hint"), drive=submit_bulk),
     "scheduler.reopen": Way(*each("scheduler", "scheduler.reopen"), drive=lose_leases),
     "scheduler.forget": Way(*each("scheduler", "scheduler.forget"), drive=age_hints, without=WORKERS),
-    "scheduler.end": Way(*each("scheduler", "scheduler.end", **{"worker-a": "worker.end.before"}), drive=submit_small),
+    "scheduler.end": Way(*each("scheduler", "scheduler.end", **{"worker-a": "worker.end.before"}), drive=submit_both),
     "scheduler.expire": Way(*each("scheduler", "scheduler.expire"), drive=expire),
     "scheduler.silence": Way(*each("scheduler", "scheduler.silence", api="api.upload_piece.after"), drive=upload),
     "scheduler.due": Way(*each("scheduler", "scheduler.due"), drive=submit_small),

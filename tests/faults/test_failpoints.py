@@ -19,7 +19,7 @@ from store.failpoints import MOMENTS, NAMES, STAGES, VARIABLE, Armed
 WAYS = every_scenario.failpoint_scenarios.WAYS  # the table keeps the order in which its parts come in
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("api", "scheduler", "store", "worker")
-PASSED = re.compile(r'(?:begin|begin_relaxed|hit)\(\s*"([a-z]+\.[a-z_]+)"(?:, "(before|after)")?')
+PASSED = re.compile(r'(?:begin|begin_relaxed|autocommit|hit)\(\s*"([a-z]+\.[a-z_]+)"(?:, "(before|after)")?')
 READS = {"scheduler.look"}  # named for the metrics: whoever dies there has only looked
 
 

@@ -35,6 +35,34 @@ def test_a_client_that_fills_its_share_of_the_small_lane_leaves_the_rest_to_the_
         assert connection.execute(text("SELECT count(*) FROM chunks WHERE hinted_at IS NOT NULL")).scalar() == 2
 
 
+@pytest.mark.parametrize("num_chunks", [1, 8, 9, 17])
+def test_every_chunk_of_a_job_is_there_with_its_items(database, create, num_chunks):
+    job = create(num_chunks, chunk_items=1)
+    with database.begin() as connection:
+        loaded = [chunks.load(connection, ChunkKey(job.id, number)) for number in range(num_chunks)]
+        hinted = connection.execute(text("SELECT bool_and(hinted_at IS NOT NULL) FROM chunks")).scalar()
+    assert [chunk.payload.contents for chunk in loaded] == [[f"item {number}"] for number in range(num_chunks)]
+    assert (rows_of(database, "chunks"), hinted) == (num_chunks, True)
+
+
+@pytest.mark.parametrize(("num_items", "is_whole"), [(2, True), (3, False)])
+def test_a_claim_says_whether_the_chunk_is_its_whole_job(create, claim, num_items, is_whole):
+    assert claim(create(num_items)).is_whole is is_whole
+
+
+def test_only_the_commit_of_a_claim_does_not_wait_for_the_disk(database, create):
+    shown = text("SHOW synchronous_commit")
+    job = create()
+    with database.begin() as connection:
+        assert chunks.claim(connection, ChunkKey(job.id, 0), owner="a", lease_seconds=30) is not None
+        assert connection.execute(shown).scalar() == "off"
+    with database.begin() as connection:
+        assert connection.execute(shown).scalar() == "on"
+    with database.autocommit() as connection:
+        assert chunks.claim(connection, ChunkKey(job.id, 1), owner="a", lease_seconds=30) is not None
+        assert connection.execute(shown).scalar() == "on"
+
+
 def test_job_ids_sort_by_time(create):
     ids = [create(1).id for _ in range(5)]
     assert ids == sorted(ids)

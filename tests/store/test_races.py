@@ -80,6 +80,68 @@ def test_a_save_that_meets_a_cancel_does_not_deadlock_and_one_of_them_wins(
     assert (counts.succeeded, counts.cancelled, counts.pending) == (2, 2, 0), "what was saved first counts"
 
 
+def test_two_chunks_of_a_queued_job_that_are_claimed_at_once_are_both_claimed(database, create, in_background):
+    job = create()
+    with database.begin() as first:
+        one = chunks.claim(first, ChunkKey(job.id, 0), owner="a", lease_seconds=30)
+
+        def other():
+            with database.begin() as second:
+                return chunks.claim(second, ChunkKey(job.id, 1), owner="b", lease_seconds=30)
+
+        wait = in_background(other)
+        assert wait.is_blocked(), "the second claim waits for the start of the job"
+    assert (one.epoch, wait().epoch) == (1, 1)
+
+
+def test_the_save_of_a_whole_job_that_meets_a_cancel_wins_no_row(
+    results_for, database, create, claim, in_background, read
+):
+    job = create(2)
+    mine = claim(job)
+    assert mine.is_whole
+    with database.begin() as first:
+        jobs.cancel(first, job.id, client_id=None)
+
+        def other():
+            with database.begin() as second:
+                return chunks.save(second, mine, results_for(mine), owner="a")
+
+        wait = in_background(other)
+        assert wait.is_blocked(), "the save locks the job first, as the cancel does"
+    assert wait() is False
+    assert read(job).counts.cancelled == 2
+
+
+def test_a_cancel_that_meets_the_save_and_end_of_a_whole_job_finds_it_completed(
+    results_for, database, create, claim, in_background
+):
+    job = create(2)
+    mine = claim(job)
+    with database.begin() as first:
+        assert chunks.save(first, mine, results_for(mine), owner="a") is True
+
+        def other():
+            with database.begin() as second:
+                return jobs.cancel(second, job.id, client_id=None)
+
+        wait = in_background(other)
+        assert wait.is_blocked()
+        assert jobs.end(first, job.id) is True, "the cancel holds nothing that the end waits for"
+    assert wait().state == JobState.COMPLETED
+
+
+def test_only_the_save_of_a_whole_job_locks_it(results_for, database, create, claim):
+    lock = text("SELECT id FROM jobs WHERE id = :job_id FOR UPDATE SKIP LOCKED")
+    for num_items, is_locked in ((4, False), (2, True)):
+        job = create(num_items)
+        mine = claim(job)
+        with database.begin() as first, database.begin() as second:
+            chunks.save(first, mine, results_for(mine), owner="a")
+            found = second.execute(lock, {"job_id": job.id}).all()
+        assert (found == []) is is_locked
+
+
 def test_a_late_save_after_the_lease_was_lost_wins_no_row(database, create, claim, save):
     job = create()
     late = claim(job, lease_seconds=0)

@@ -18,7 +18,9 @@ IDENTIFIERS: dict[tuple[str, str], str] = {
     ("store/batch_steps.py", "_END.format(columns=assignments, all=COLUMNS)"): "keyword arguments of callers of ours",
     ("store/batch_steps.py", "table"): "of a tuple of constants in the line above",
     ("store/batches.py", "lock"): "FOR UPDATE or nothing, by a bool",
-    ("store/chunk_inserts.py", "packed"): "names of parameters, numbered: the parameters themselves are bound",
+    ("store/chunk_inserts.py", "job"): "a constant in the line above it",
+    ("store/chunk_inserts.py", "new_chunks(num_chunks, 'job')"): "names of numbered parameters, which are bound",
+    ("store/jobs.py", "new_chunks(num_chunks, 'job')"): "names of numbered parameters, which are bound",
     ("store/files.py", "statement"): "put together from constants, with one of two directions",
 }
 

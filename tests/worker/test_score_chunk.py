@@ -202,14 +202,14 @@ def test_a_claim_waits_until_postgres_is_back_since_its_hint_would_not_come_agai
     submit, ledger, scorer, read_job, monkeypatch
 ):
     (key,) = submit(["x"])
-    real_claim, failures = chunks.claim, iter([True, True, False])
+    real_take, failures = chunks.take, iter([True, True, False])
 
-    def claim(*arguments, **options):
+    def take(*arguments, **options):
         if next(failures):
             raise NotReady("away")
-        return real_claim(*arguments, **options)
+        return real_take(*arguments, **options)
 
-    monkeypatch.setattr(chunks, "claim", claim)
+    monkeypatch.setattr(chunks, "take", take)
     run_chunk(key, ledger, scorer)
     assert read_job(key.job_id).state is JobState.COMPLETED
 
@@ -219,11 +219,11 @@ def test_a_claim_that_waits_for_postgres_gives_its_hint_back_when_the_process_st
 ):
     (key,) = submit(["x"])
 
-    def claim(*_arguments, **_options):
+    def take(*_arguments, **_options):
         ledger.stopping.set()
         raise NotReady("away")
 
-    monkeypatch.setattr(chunks, "claim", claim)
+    monkeypatch.setattr(chunks, "take", take)
     with pytest.raises(Stopping):
         run_chunk(key, ledger, scorer)
 
@@ -242,9 +242,11 @@ def test_a_save_waits_until_postgres_is_back(submit, ledger, scorer, read_job, m
     assert read_job(key.job_id).state is JobState.COMPLETED
 
 
-def test_a_save_whose_commit_was_left_in_doubt_still_ends_the_job(submit, ledger, scorer, read_job, monkeypatch):
-    (key,) = submit(["x"])
-    real_begin, breaks = ledger.database.begin, iter([False, True])
+@pytest.mark.parametrize("items", [["x"], ["x", "y"]], ids=["a job of one chunk", "a job of two"])
+def test_a_save_whose_commit_was_left_in_doubt_still_ends_the_job(submit, ledger, scorer, read_job, monkeypatch, items):
+    *others, key = submit(items, chunk_items=1)
+    [run_chunk(other, ledger, scorer) for other in others]
+    real_begin, breaks = ledger.database.begin, iter([True])
 
     class BreaksAfterTheCommit:
         def __init__(self, _stage=""):
@@ -260,9 +262,43 @@ def test_a_save_whose_commit_was_left_in_doubt_still_ends_the_job(submit, ledger
                 raise NotReady("the connection broke during COMMIT")
 
     monkeypatch.setattr(ledger.database, "begin", BreaksAfterTheCommit)
-    monkeypatch.setattr(ledger.database, "begin_relaxed", real_begin)
     run_chunk(key, ledger, scorer)
-    assert read_job(key.job_id).state is JobState.COMPLETED
+    assert (list(breaks), read_job(key.job_id).state) == ([], JobState.COMPLETED)
+
+
+def test_a_job_of_one_chunk_is_saved_and_ended_together_or_not_at_all(
+    submit, ledger, scorer, read_job, announced, chunk_row, monkeypatch
+):
+    (key,) = submit(["x"])
+    real_end, seen = jobs.end, []
+
+    def end(*arguments):
+        seen.append(chunk_row(key).state)
+        if len(seen) == 1:
+            raise NotReady("Postgres went away between the two")
+        return real_end(*arguments)
+
+    monkeypatch.setattr(jobs, "end", end)
+    run_chunk(key, ledger, scorer)
+    assert seen == ["leased", "leased"], "nobody else sees the save before the end"
+    assert (read_job(key.job_id).state, announced) == (JobState.COMPLETED, [key.job_id])
+
+
+def test_a_job_of_several_chunks_ends_after_its_last_save(
+    submit, ledger, scorer, read_job, announced, chunk_row, monkeypatch
+):
+    keys = submit(["x", "y"], chunk_items=1)
+    real_end, seen = jobs.end, []
+
+    def end(connection, job_id):
+        seen.append([chunk_row(key).state for key in keys])
+        return real_end(connection, job_id)
+
+    monkeypatch.setattr(jobs, "end", end)
+    for key in keys:
+        run_chunk(key, ledger, scorer)
+    assert seen == [["done", "pending"], ["done", "done"]], "of two last saves at once neither would see the other"
+    assert (read_job(key.job_id).state, announced) == (JobState.COMPLETED, [key.job_id])
 
 
 def test_a_chunk_that_was_claimed_too_often_fails_all_its_items_and_ends(
