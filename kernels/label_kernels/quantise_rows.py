@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-_MOST_COLUMNS = 32_768  # of a row: what one program's registers hold
+MOST_COLUMNS = 32_768  # of a row: what one program's registers hold
 _COLUMNS_PER_WARP = 1024  # from 4 warps on, with which rows of 2,048 and 3,072 were measured
 _CAPABILITY = (8, 9)  # the first that knows the type
 
@@ -121,8 +121,8 @@ def quantise_gated(gate_RF: torch.Tensor, up_RF: torch.Tensor) -> tuple[torch.Te
 
 def _check(name: str, rows_RD: torch.Tensor) -> None:
     """Refuse what the launch cannot serve."""
-    if rows_RD.ndim != 2 or not 1 <= rows_RD.shape[1] <= _MOST_COLUMNS:
-        raise ValueError(f"{name} [R, D] of 1 to {_MOST_COLUMNS} numbers a row is needed, not {list(rows_RD.shape)}")
+    if rows_RD.ndim != 2 or not 1 <= rows_RD.shape[1] <= MOST_COLUMNS:
+        raise ValueError(f"{name} [R, D] of 1 to {MOST_COLUMNS} numbers a row is needed, not {list(rows_RD.shape)}")
     if rows_RD.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         raise ValueError(f"{name} is float32, bfloat16 or float16, not {rows_RD.dtype}")
     if rows_RD.stride(1) != 1:

@@ -42,7 +42,7 @@ class Fp8Linear(torch.nn.Module):
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """The product of states [..., K], and the bias: [..., N]."""
-        states_TK, scale_T1 = quantised(states.reshape(-1, self.in_features))
+        states_TK, scale_T1 = QUANTISED(states.reshape(-1, self.in_features))
         out_TN = product(states_TK, scale_T1, self.weight_NK, self.scale_1N)
         if self.bias is not None:
             out_TN = out_TN + self.bias
@@ -61,6 +61,12 @@ def quantised(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     wide = rows.float()
     scale = (wide.abs().amax(-1, keepdim=True) / LARGEST).clamp(min=_LEAST_SCALE)
     return (wide / scale).to(torch.float8_e4m3fn), scale
+
+
+_library = torch.library.Library("rankmill", "FRAGMENT")  # type: ignore[no-untyped-call]
+_library.define("quantised(Tensor rows) -> (Tensor, Tensor)")  # type: ignore[no-untyped-call]
+_library.impl("quantised", quantised, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
+QUANTISED = torch.ops.rankmill.quantised.default  # the same, whole in a traced layer (see rewrites)
 
 
 def product(

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from label_kernels.tuned import tuned_for
+from torch.utils import _pytree
 
 from worker.engine.fp8 import dtype_of
 from worker.engine.last_layer import Compile, LastLayer
@@ -21,9 +23,9 @@ from worker.engine.packed_pass import PassInputs, PassPlanner
 from worker.engine.prefix_tree import prefix_tree
 from worker.engine.probe import TOLERANCE, own_logprobs, probe_batch
 from worker.engine.protocol import Batch, FloatArray, num_scored
+from worker.engine.rewrites import rewrite
 
 RECOMPILE_LIMIT = 64  # of torch's compiler: layers may be of many kinds
-BACKEND = "inductor"
 _INSPECTED_TOKENS = 5
 
 
@@ -45,10 +47,14 @@ class PackedModel:
     def compile(self) -> None:
         """Have every layer compiled at its first pass, for any number of tokens."""
         torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT  # noqa: SLF001 - it has no public name
+        torch._dynamo.config.specialize_float = True  # noqa: SLF001 - else every epsilon is an argument
+        backend = partial(_compile_rewritten, has_tuned_kernels=tuned_for(self.device).product is not None)
+        in_place = partial(backend, takes_inputs=self._frees_states())
         for layer in self._layers[:-1]:
-            layer.compile(backend=BACKEND, dynamic=True)
+            layer.compile(backend=in_place, dynamic=True)
         returns_rows = self._last.returns_rows
-        self._last = self._replace_last(partial(torch.compile, backend=BACKEND, dynamic=True))
+        apart = partial(backend, takes_inputs=False)
+        self._last = self._replace_last(partial(torch.compile, backend=apart, dynamic=True))
         self._last.returns_rows = returns_rows
 
     def beat_at_layers(self, beat: Callable[[], None]) -> None:
@@ -91,6 +97,14 @@ class PackedModel:
             return f"its packed scores are unlike its own: log-probabilities {difference:g} off"
         return None
 
+    def _frees_states(self) -> bool:
+        """Whether the scores stay the same when what each layer read is spoilt as soon as it has run."""
+        hooks = [layer.register_forward_hook(_spoil, with_kwargs=True) for layer in self._layers[:-1]]
+        reason = self.compare(dtype_of(self._base))
+        for hook in hooks:
+            hook.remove()
+        return reason is None
+
     def _replace_last(self, compile_function: Compile) -> LastLayer:
         last = LastLayer(self._last_forward, compile_function)
         self._layers[-1].forward = last
@@ -115,6 +129,30 @@ def pack(model: Any) -> PackedModel | str:
         return found
     model.set_attn_implementation(before)
     return reason
+
+
+def _spoil(_layer: Any, args: Any, kwargs: Any, out: Any) -> None:
+    states = [each for each in _pytree.tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+    kept = {each.data_ptr() for each in _pytree.tree_leaves(out) if isinstance(each, torch.Tensor)}
+    for each in states:
+        if each.shape == states[0].shape and each.data_ptr() not in kept:
+            each.fill_(torch.nan)
+
+
+def _compile_rewritten(
+    traced: torch.fx.GraphModule, inputs: Any, *, takes_inputs: bool, has_tuned_kernels: bool
+) -> Callable[..., Any]:
+    rewrite(traced, takes_inputs=takes_inputs, has_tuned_kernels=has_tuned_kernels)
+    return compiled(traced, inputs)
+
+
+def compiled(traced: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+    """The layer as torch's own compiler makes it."""
+    from torch._inductor.compile_fx import compile_fx  # noqa: PLC0415 - slow to import, and a CPU has no use for it
+
+    made: Any = compile_fx(traced, inputs)
+    function: Callable[..., Any] = made
+    return function
 
 
 def layers_of(model: Any) -> torch.nn.ModuleList:

@@ -198,7 +198,7 @@ def opaque_attention(query, key, value, plan, *, scale, window, softcap, sinks):
 @pytest.mark.parametrize("family", ["qwen3", "gemma3", "gpt2"])
 def test_layers_that_a_compiler_traces_give_the_same_scores_and_are_traced_once_a_kind(tmp_path, family, monkeypatch):
     model = save(tmp_path, FAMILIES[family]())
-    monkeypatch.setattr("worker.engine.packed_model.BACKEND", "eager")  # traced, guarded and specialised all the same
+    monkeypatch.setattr("worker.engine.packed_model.compiled", lambda traced, _: traced)  # guarded all the same
     monkeypatch.setattr("worker.engine.packed_attention.reference.planned_prefix_attention", opaque_attention)
     torch._dynamo.reset()
     engine = engine_of(tmp_path)
