@@ -8,6 +8,7 @@ from label_kernels.gather_label_logprobs import gather_label_logprobs
 from label_kernels.label_logprobs import label_logprobs
 from label_kernels.prefix_attention import prefix_attention
 from label_kernels.quantise_rows import quantise_gated, quantise_rows
+from label_kernels.rotated_product import rotated_product
 
 __all__ = [
     "AttentionPlan",
@@ -18,4 +19,5 @@ __all__ = [
     "prefix_attention",
     "quantise_gated",
     "quantise_rows",
+    "rotated_product",
 ]

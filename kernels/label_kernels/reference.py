@@ -1,7 +1,7 @@
 """What each kernel computes, in plain torch: the definition that tests compare with and that a CPU runs.
 
 Shapes: B = scored rows, V = vocabulary, D = hidden size, L = labels of the row with the most; T = tokens, F = columns of
-a gated layer's products, R = rows.
+a gated layer's products, R = rows, N = heads times C = their size.
 Knows only tensors; says nothing about speed.
 """
 
@@ -53,6 +53,31 @@ def label_logprobs(
 def gated_product(hidden_TD: torch.Tensor, gate_FD: torch.Tensor, up_FD: torch.Tensor) -> torch.Tensor:
     """Return a gated layer's products, joined: ``silu(hidden @ gate.T) * (hidden @ up.T)`` as [T, F]."""
     return F.silu(F.linear(hidden_TD, gate_FD)) * F.linear(hidden_TD, up_FD)
+
+
+def rotated_product(
+    hidden_TD: torch.Tensor,
+    weight_ND: torch.Tensor,
+    cos_TC: torch.Tensor,
+    sin_TC: torch.Tensor,
+    norm_C: torch.Tensor | None = None,
+    *,
+    epsilon: float = 1e-6,
+) -> torch.Tensor:
+    """Return queries or keys with their positions in them: heads of ``hidden @ weight.T``, rotated, as [T, N].
+
+    With ``norm_C`` each head is first divided by the root of its mean square (plus ``epsilon``) in float32 and multiplied
+    by that. Number j of a head's lower half turns with number j of the upper.
+    """
+    num_rows, head_dim = cos_TC.shape
+    heads_THC = F.linear(hidden_TD, weight_ND).reshape(num_rows, weight_ND.shape[0] // head_dim, head_dim)
+    if norm_C is not None:
+        wide_THC = heads_THC.to(torch.promote_types(heads_THC.dtype, torch.float32))
+        wide_THC = wide_THC * torch.rsqrt(wide_THC.square().mean(-1, keepdim=True) + epsilon)
+        heads_THC = norm_C * wide_THC.to(heads_THC.dtype)
+    low_THC, high_THC = heads_THC.chunk(2, dim=-1)
+    turned_THC = torch.cat([-high_THC, low_THC], dim=-1)
+    return (heads_THC * cos_TC[:, None] + turned_THC * sin_TC[:, None]).flatten(1)
 
 
 def quantise_rows(rows_RD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
