@@ -99,9 +99,9 @@ def _around(posts: list[Window], chunks: list[dict[str, Span]]) -> dict[str, flo
     before, after = [], []
     for post in posts:
         for chunk in chunks:
-            if post.begin <= chunk["claim"].begin <= post.end and "end" in chunk:
+            if post.begin <= chunk["claim"].begin <= post.end and "save" in chunk:
                 before.append(chunk["claim"].begin - post.begin)
-                after.append(post.end - chunk["end"].end)
+                after.append(post.end - chunk.get("end", chunk["save"]).end)  # most end with their save
     if not before:
         return {}
     return {name: round(1e3 * statistics.median(own), 2) for name, own in (("to claim", before), ("to answer", after))}
