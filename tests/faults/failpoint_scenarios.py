@@ -31,15 +31,19 @@ LONG_ITEMS = 8_000  # takes longer than a renewal
 WORKERS = ("worker-a", "worker-b")
 
 
-def arm(stack, points):
-    """Start processes that kill themselves, by the name of each: no worker but them if there is one among them."""
+def arm(stack, points, settings):
+    """Start processes that kill themselves, by the name of each: no worker but them if there is one among them.
+
+    ``worker.end.before@2`` kills at the second time.
+    """
     if set(points) & set(WORKERS):
         for name in WORKERS:
             stack.kill(name)
     for name, point in points.items():
         if name not in WORKERS:
             stack.kill(name)
-        stack.start(name, **{VARIABLE: f"{point}=kill"})
+        stage, _, nth = point.partition("@")
+        stack.start(name, **{VARIABLE: f"{stage}=kill@{nth or 1}"}, **settings)
 
 
 def bury(stack, name):
@@ -56,11 +60,12 @@ def bury(stack, name):
 class Way:
     """A scenario: arm and drive, round after round, then check all that was accepted.
 
-    ``is_once``: a second drive would not help. ``without``: what does not run until the end.
+    ``is_once``: a second drive would not help. ``without``: what does not run until the end. ``settings`` are of those armed.
     """
 
-    def __init__(self, *rounds, drive, is_once=False, without=()):
+    def __init__(self, *rounds, drive, is_once=False, without=(), **settings):
         self.rounds, self.drive, self.is_once, self.without = rounds, drive, is_once, without
+        self.settings = settings
 
     def __call__(self, stack):
         with receiving() as receiver:
@@ -68,7 +73,7 @@ class Way:
             for points in self.rounds:
                 for name in self.without:
                     stack.kill(name)
-                arm(stack, points)
+                arm(stack, points, self.settings)
                 self._drive_until_dead(accounts, dict(points))
             stack.recover()
             accounts.settle(receiver)
@@ -194,7 +199,11 @@ WAYS = {
     "scheduler.hint": Way(*each("scheduler", "scheduler.hint"), drive=submit_bulk),
     "scheduler.reopen": Way(*each("scheduler", "scheduler.reopen"), drive=lose_leases),
     "scheduler.forget": Way(*each("scheduler", "scheduler.forget"), drive=age_hints, without=WORKERS),
-    "scheduler.end": Way(*each("scheduler", "scheduler.end", **{"worker-a": "worker.end.before"}), drive=submit_both),
+    "scheduler.end": Way(  # one chunk after another: after the second save nobody is left to end the job
+        *each("scheduler", "scheduler.end", **{"worker-a": "worker.end.before@2"}),
+        drive=partial(submit_bulk, num_items=TWO_CHUNKS),
+        RANKMILL_WORKER_THREADS="1",
+    ),
     "scheduler.expire": Way(*each("scheduler", "scheduler.expire"), drive=expire),
     "scheduler.silence": Way(*each("scheduler", "scheduler.silence", api="api.upload_piece.after"), drive=upload),
     "scheduler.due": Way(*each("scheduler", "scheduler.due"), drive=submit_small),
