@@ -1,73 +1,34 @@
 """Time each kernel against plain torch and against its floor on one GPU; needs torch, triton and numpy alone.
 
-    PYTHONPATH=kernels python3 benchmarks/bench_kernels.py
+    PYTHONPATH=kernels python3 benchmarks/bench_kernels.py [--only labels|products]
 
 Device time between two CUDA events, the cache flushed before each run, median of 25; an empty kernel takes
 2.8 us so measured on an H200. A floor is the larger of bytes over the copy rate and operations over the rate of a large
-bfloat16 product, both measured first. Ends in a table and one line of JSON.
+bfloat16 product, both measured first. Products and what surrounds them (``product_lines``) are also timed one after another for two
+seconds, "lasting", because a chip at its power limit is slower. Ends in a table and one line of JSON.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
+import product_lines
 import torch
 import triton
 import workloads
+from kernel_times import DEVICE, NUM_RUNS, Line, ceilings, device_ms
 from label_kernels import gather_label_logprobs, label_logprobs, plan_attention, prefix_attention, reference
 from label_kernels.tuned import tuned_for
 from torch.nn.attention.varlen import varlen_attn
 
-NUM_RUNS = 25
 VOCABULARY, HIDDEN = workloads.VOCABULARY, 1024  # Qwen3-0.6B's head
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 16, 8, 128  # and its attention
-DEVICE = torch.device("cuda")
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One row of the table; times in milliseconds."""
-
-    what: str
-    ours: float
-    torch: float
-    floor: float
-    error: float  # largest difference from float32
-    torch_error: float
-
-
-def device_ms(run: Callable[[], object], flush: torch.Tensor) -> float:
-    """Return the median device time of one run on a cold cache."""
-    for _ in range(3):
-        run()
-    times = []
-    for _ in range(NUM_RUNS):
-        for _ in range(
-            4
-        ):  # a millisecond, longer than the launches below take, so that the GPU never waits for the host
-            flush.zero_()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times)
-
-
-def ceilings(flush: torch.Tensor) -> tuple[float, float]:
-    """Return bytes and bfloat16 operations a millisecond, as a large copy and a large product reach them."""
-    source = torch.randn(2**29, device=DEVICE)
-    target = torch.empty_like(source)
-    copied = 2 * source.numel() * source.element_size() / device_ms(lambda: target.copy_(source), flush)
-    left, right = (torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
-    return copied, 2 * 8192**3 / device_ms(lambda: left @ right, flush)
 
 
 def planning_ms(groups: list[workloads.Group]) -> float:
@@ -186,25 +147,36 @@ def attention_line(name: str, groups: list[workloads.Group], flush: torch.Tensor
 
 def main() -> int:
     """Check, time, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", choices=["labels", "products"])
+    only = parser.parse_args().only
     torch.manual_seed(0)
     flush = torch.empty(2**28, device=DEVICE)
     rates = ceilings(flush)
-    weight_VD = torch.randn(VOCABULARY, HIDDEN, device=DEVICE, dtype=torch.bfloat16) * 0.03
-    lines = [gather_line(num_rows, flush, rates) for num_rows in (16, 256, 4096)]
-    lines += [head_line(num_rows, weight_VD, flush, rates) for num_rows in (16, 64, 256, 1024, 4096)]
-    lines.append(attention_line("W1", workloads.shared_query(), flush, rates))
-    lines.append(attention_line("W2", workloads.pairs(), flush, rates))
+    lines: list[Line] = []
+    if only != "products":
+        weight_VD = torch.randn(VOCABULARY, HIDDEN, device=DEVICE, dtype=torch.bfloat16) * 0.03
+        lines += [gather_line(num_rows, flush, rates) for num_rows in (16, 256, 4096)]
+        lines += [head_line(num_rows, weight_VD, flush, rates) for num_rows in (16, 64, 256, 1024, 4096)]
+        lines.append(attention_line("W1", workloads.shared_query(), flush, rates))
+        lines.append(attention_line("W2", workloads.pairs(), flush, rates))
+    if only != "labels":
+        lines += product_lines.lines(flush, rates)
 
     chip = torch.cuda.get_device_name()
     print(f"{chip}, torch {torch.__version__}, triton {triton.__version__}, tuned for {tuned_for(DEVICE).name}")
     print(f"planning W1's first batch: {planning_ms(workloads.shared_query()):.2f} ms on the host")
     print(f"copy {rates[0] / 1e9:.2f} TB/s, bfloat16 product {rates[1] / 1e9:.0f} TFLOP/s\n")
-    print(f"{'':42}{'ours ms':>9}{'torch ms':>10}{'floor ms':>10}{'of floor':>10}{'error':>10}{'torch err':>11}")
+    print(
+        f"{'':42}{'ours ms':>9}{'torch ms':>10}{'floor ms':>10}{'of floor':>10}{'error':>10}{'torch err':>11}"
+        f"{'lasting':>10}{'torch':>9}"
+    )
     for line in lines:
         share = line.floor / line.ours
         print(
             f"{line.what:42}{line.ours:9.4f}{line.torch:10.4f}{line.floor:10.4f}{share:9.0%} "
             f"{line.error:10.1e}{line.torch_error:11.1e}"
+            + ("" if line.lasting is None else f"{line.lasting:10.4f}{line.torch_lasting:9.4f}")
         )
     print(
         json.dumps(

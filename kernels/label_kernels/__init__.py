@@ -1,4 +1,8 @@
-"""Kernels that score labels with a causal language model, in Triton; each one's definition is in ``reference``."""
+"""Kernels for a causal language model that scores labels, in Triton; each one's definition is in ``reference``.
+
+From hidden states or logits to labels: ``label_logprobs``, ``gather_label_logprobs``. Inside a layer: ``prefix_attention``,
+``rotated_product``, ``gated_product``, and in eight bits ``quantise_rows`` and ``quantise_gated``.
+"""
 
 from __future__ import annotations
 
