@@ -20,7 +20,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from label_kernels.tile_order import place_of
 from label_kernels.tuned import product_for
 
-_HEAD_DIMS = (64, 128, 256)
+HEAD_DIMS = (64, 128, 256)
 
 
 @triton.jit(do_not_specialize=["num_rows", "num_programs"])  # type: ignore[untyped-decorator]
@@ -180,8 +180,8 @@ def _check_shapes(
             f"cosines and sines [{hidden_TD.shape[0]}, C] are needed, not {list(cos_TC.shape)} and {list(sin_TC.shape)}"
         )
     head_dim = cos_TC.shape[1]
-    if head_dim not in _HEAD_DIMS or weight_ND.shape[0] % head_dim:
-        raise ValueError(f"{weight_ND.shape[0]} numbers must be heads of {_HEAD_DIMS}, not of {head_dim}")
+    if head_dim not in HEAD_DIMS or weight_ND.shape[0] % head_dim:
+        raise ValueError(f"{weight_ND.shape[0]} numbers must be heads of {HEAD_DIMS}, not of {head_dim}")
     if norm_C is not None and norm_C.shape != cos_TC.shape[1:]:
         raise ValueError(f"a norm of {head_dim} numbers is needed, not {list(norm_C.shape)}")
 

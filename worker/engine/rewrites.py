@@ -1,7 +1,7 @@
 """What a compiler is told of a traced layer that it does not find by itself: rewrites of operations, exact in meaning.
 
 They know operations of torch, not models: states that a product is added to, two halves that change places, a product
-that gates another, rows that are quantised. Each was kept because it made passes faster (docs/benchmarks.md).
+that gates another, heads that are turned, rows that are quantised. Each was kept because it made passes faster (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from label_kernels.quantise_rows import MOST_COLUMNS
 from torch.fx import GraphModule, Node
 
 from worker.engine.fp8 import QUANTISED
+from worker.engine.rotary_rewrite import rotate_products
+from worker.engine.traced import is_aligned, is_lone_product, rotated_half, same_numbers, value_of
 
-_LINEAR = torch._C._nn.linear  # noqa: SLF001 - the name that tracing gives torch.nn.functional.linear
-_ALIGNED = 8  # numbers of 16 bits in the 16 bytes that a kernel's rows begin at
-_SAME_NUMBERS = ("reshape", "view", "contiguous", "flatten")
 _Tensors = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -77,6 +76,7 @@ def rewrite(traced: GraphModule, *, takes_inputs: bool, has_tuned_kernels: bool)
     _quantise_once(traced)
     if has_tuned_kernels:
         _gate(traced)
+        rotate_products(traced)
         _quantise_by_kernels(traced)
     _add_in_place(traced, takes_inputs=takes_inputs)
     _swap_halves(traced)
@@ -100,10 +100,10 @@ def _gate(traced: GraphModule) -> None:
     """Two products of the same states, one of them the other's gate: one pass over the states."""
     for total in list(traced.graph.nodes):
         factors = _gate_and_up(total)
-        if factors is None or not all(_is_lone_product(product) for product in factors):
+        if factors is None or not all(is_lone_product(product) for product in factors):
             continue
         gate, up = factors
-        if gate.args[0] is up.args[0] and all(_is_aligned(each) for each in (*gate.args[:2], up.args[1])):
+        if gate.args[0] is up.args[0] and all(is_aligned(each) for each in (*gate.args[:2], up.args[1])):
             with traced.graph.inserting_before(total):
                 product = traced.graph.call_function(torch.ops.rankmill.gated.default, (*gate.args[:2], up.args[1]))
             product.meta.update(total.meta)
@@ -115,7 +115,7 @@ def _quantise_by_kernels(traced: GraphModule) -> None:
     for node in list(traced.graph.nodes):
         if node.target is not QUANTISED:
             continue
-        source = _same_numbers(node.args[0])
+        source = same_numbers(node.args[0])
         width = source.meta["example_value"].shape[-1]
         if width > MOST_COLUMNS:
             continue
@@ -137,15 +137,8 @@ def _gate_and_up(node: Any) -> tuple[Any, Any] | None:
         return None
     for one, other in (node.args, node.args[::-1]):
         if isinstance(one, Node) and one.target is torch.nn.functional.silu and len(one.users) == 1:
-            return (one.args[0], other) if isinstance(other, Node) and _value(other) is not None else None
+            return (one.args[0], other) if isinstance(other, Node) and value_of(other) is not None else None
     return None
-
-
-def _same_numbers(node: Any) -> Any:
-    """Where the numbers come from that this one shows in another shape."""
-    while len(node.users) == 1 and (node.target in _SAME_NUMBERS or node.target is operator.getitem):
-        node = node.args[0]
-    return node
 
 
 def _add_in_place(traced: GraphModule, *, takes_inputs: bool) -> None:
@@ -154,7 +147,7 @@ def _add_in_place(traced: GraphModule, *, takes_inputs: bool) -> None:
         if total.target not in (operator.add, torch.add) or len(total.args) != 2:  # noqa: PLR2004
             continue
         for states, product in (total.args, total.args[::-1]):
-            if _is_lone_product(product) and _are_free(states, product, total, takes_inputs=takes_inputs):
+            if is_lone_product(product) and _are_free(states, product, total, takes_inputs=takes_inputs):
                 with traced.graph.inserting_before(total):
                     traced.graph.call_function(torch.ops.rankmill.add_product.default, (states, *product.args[:2]))
                 total.replace_all_uses_with(states)
@@ -163,27 +156,16 @@ def _add_in_place(traced: GraphModule, *, takes_inputs: bool) -> None:
                 break
 
 
-def _is_lone_product(node: Any) -> bool:
-    if not isinstance(node, Node) or node.target is not _LINEAR or len(node.users) != 1:
-        return False
-    return not node.kwargs and all(bias is None for bias in node.args[2:])
-
-
-def _is_aligned(node: Any) -> bool:
-    value = _value(node)
-    return value is not None and value.itemsize == 2 and value.shape[-1] % _ALIGNED == 0 and value.is_contiguous()  # noqa: PLR2004
-
-
 def _are_free(states: Any, product: Node, total: Node, *, takes_inputs: bool) -> bool:
     """Whether these are states like the product, which nobody reads from the sum on: not by another name either."""
-    value, other = _value(states), _value(product)
+    value, other = value_of(states), value_of(product)
     if value is None or other is None or not value.is_contiguous():
         return False
     if value.dtype != other.dtype or value.shape != other.shape:
         return False
-    names = [node for node in states.graph.nodes if _shares_memory(_value(node), value)]
+    names = [node for node in states.graph.nodes if _shares_memory(value_of(node), value)]
     inputs = [node for node in names if node.op == "placeholder"]
-    if any(not takes_inputs or isinstance(_value(node), torch.nn.Parameter) for node in inputs):
+    if any(not takes_inputs or isinstance(value_of(node), torch.nn.Parameter) for node in inputs):
         return False
     return not any(name in later.all_input_nodes for later in _after(total) for name in names)
 
@@ -195,11 +177,6 @@ def _after(node: Node) -> Iterator[Node]:
         later = later.next
 
 
-def _value(node: Any) -> torch.Tensor | None:
-    value = node.meta.get("example_value") if isinstance(node, Node) else None
-    return value if isinstance(value, torch.Tensor) else None
-
-
 def _shares_memory(value: torch.Tensor | None, other: torch.Tensor) -> bool:
     return value is not None and value.untyped_storage()._cdata == other.untyped_storage()._cdata  # noqa: SLF001 - its identity
 
@@ -207,7 +184,7 @@ def _shares_memory(value: torch.Tensor | None, other: torch.Tensor) -> bool:
 def _swap_halves(traced: GraphModule) -> None:
     """``cat((-x[..., h:], x[..., :h]))``, half of a rotary embedding: one read at another place and a sign, no branch."""
     for joined in list(traced.graph.nodes):
-        whole, half = _rotated(joined)
+        whole, half = rotated_half(joined)
         if whole is None:
             continue
         device = whole.meta["example_value"].device
@@ -218,18 +195,3 @@ def _swap_halves(traced: GraphModule) -> None:
             is_first = traced.graph.call_function(operator.lt, (place, half))
             negative = traced.graph.call_function(operator.neg, (swapped,))
             joined.replace_all_uses_with(traced.graph.call_function(torch.where, (is_first, negative, swapped)))
-
-
-def _rotated(joined: Any) -> tuple[Any, int]:
-    """What is rotated and half its size, if this is that."""
-    if joined.target is not torch.cat or joined.kwargs.get("dim", joined.args[-1]) != -1:
-        return None, 0
-    match joined.args[0]:
-        case (
-            Node(target=operator.neg, args=(Node(target=operator.getitem, args=(whole, high)),)),
-            Node(target=operator.getitem, args=(same, low)),
-        ) if whole is same and (value := _value(whole)) is not None:
-            half = value.shape[-1] // 2
-            if (low, high) == ((Ellipsis, slice(None, half, None)), (Ellipsis, slice(half, None, None))):
-                return (whole, half) if value.shape[-1] == 2 * half else (None, 0)
-    return None, 0
