@@ -4,12 +4,13 @@
 
 W1 and W2 (``workloads``) pass the worker's own pool, which plans batches in a thread that prepares each while another
 runs, as the engine process does; several times in a row with other ids, so that the last planning shows and no prompt
-comes twice. Plain Transformers, sorted and padded, scores W1 in the same run. Ends in a table and one line of JSON.
-``--boot`` only starts an engine and scores once, for the time that it takes.
+comes twice. Plain Transformers, sorted and padded, scores W1 in the same run. Each figure is printed once it is measured;
+the last line is JSON. ``--boot`` only starts an engine and scores once, for the time that it takes.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 import json
 import os
@@ -33,8 +34,10 @@ import triton  # noqa: E402
 import workloads  # noqa: E402
 
 from worker.engine.checkpoint import Checkpoint  # noqa: E402
+from worker.engine.fp8 import FP8, replace_products  # noqa: E402
 from worker.engine.options import EngineOptions  # noqa: E402
 from worker.engine.packed import PackedEngine, packed_engine  # noqa: E402
+from worker.engine.packed_model import layers_of  # noqa: E402
 from worker.engine.padded_pass import twin_of  # noqa: E402
 from worker.engine.protocol import Prompts  # noqa: E402
 from worker.piece import Request  # noqa: E402
@@ -70,7 +73,9 @@ def random_model():
     return model
 
 
-def engine_of(model) -> PackedEngine:
+def engine_of(model, dtype="bfloat16") -> PackedEngine:
+    if dtype == FP8:
+        replace_products("random", model, layers_of(model), model.device)
     checkpoint = Checkpoint(model, b"", "random", 40960, workloads.VOCABULARY, [])
     engine = packed_engine(EngineOptions(model="random", model_name="random"), checkpoint, lambda: None)
     assert isinstance(engine, PackedEngine), engine
@@ -246,73 +251,80 @@ def errors(engine, twin, groups) -> dict[str, float]:
     }
 
 
-def boot_seconds(folder=None) -> float:
+def boot_seconds(dtype, folder=None) -> float:
     """Seconds from the start of a process to its first score; a folder without compiled code makes it a cold one."""
     names = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
     environment = os.environ | ({name: f"{folder}/{name}" for name in names} if folder else {})
     start = time.perf_counter()
-    subprocess.run([sys.executable, __file__, "--boot"], check=True, env=environment)
+    subprocess.run([sys.executable, __file__, "--boot", "--dtype", dtype], check=True, env=environment)
     return time.perf_counter() - start
 
 
-def boot() -> None:
-    engine = engine_of(random_model())
+def boot(dtype) -> None:
+    engine = engine_of(random_model(), dtype)
     prompts = workloads.prompts(workloads.shared_query()[:1])[:16]
     engine.score(batches_of(engine, prompts)[0])
     torch.cuda.synchronize()
 
 
+class Figures:
+    """What is measured, told at once: a run that is cut has told what it had."""
+
+    def __init__(self) -> None:
+        self.found = {"chip": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
+        self.found |= {"transformers": transformers.__version__}
+
+    def tell(self, what: str, key: str, value) -> None:
+        self.found[key] = value
+        shown = value if isinstance(value, dict) else {"": value}
+        words = "  ".join(f"{name} {number:,.4g}".strip() for name, number in shown.items())
+        print(f"{what:56}{words}", flush=True)
+
+
 def main() -> int:
     """Measure all, print."""
-    start = time.perf_counter()
+    options = _options()
+    figures, start = Figures(), time.perf_counter()
     model = random_model()
     twin = twin_of(model)
-    engine = engine_of(model)
-    first_boot = time.perf_counter() - start
+    engine = engine_of(model, options.dtype)
+    figures.tell("first boot, s", "first_boot_seconds", time.perf_counter() - start)
     shared, pairs = workloads.shared_query(), workloads.pairs()
-    figures = {"w1": throughput(engine, shared), "w2": throughput(engine, pairs)}
+    figures.tell("W1, items/s", "w1", throughput(engine, shared))
+    figures.tell("W2, items/s", "w2", throughput(engine, pairs))
+    figures.tell("16 items, ms", "latency_ms", latency(engine, shared))
     batch = batches_of(engine, workloads.prompts(shared))[0]
-    figures["latency_ms"] = latency(engine, shared)
-    figures["peak_gib"] = peak_gib(engine, batch)
-    figures["parts_ms"], kernels = profile(engine, batch)
-    figures["errors"] = errors(engine, twin, shared)
-    figures["plain_w1"] = plain_throughput(twin, workloads.prompts(shared))
-    figures["first_boot_seconds"] = first_boot
-    del engine, model, twin
-    torch.cuda.empty_cache()
-    figures["boot_cached_seconds"] = boot_seconds()
-    if "--cold" in sys.argv:
-        with tempfile.TemporaryDirectory() as folder:
-            figures["boot_cold_seconds"] = boot_seconds(folder)
-
-    chip = torch.cuda.get_device_name()
-    print(f"{chip}, torch {torch.__version__}, triton {triton.__version__}, transformers {transformers.__version__}\n")
+    figures.tell("peak memory above weights, GiB", "peak_gib", peak_gib(engine, batch))
+    parts, kernels = profile(engine, batch)
+    figures.tell("one batch of 65,536 tokens, ms", "parts_ms", parts)
+    figures.tell("difference from float32", "errors", errors(engine, twin, shared))
+    figures.tell("W1 again, items/s", "w1_again", throughput(engine, shared))
     for milliseconds, count, name in kernels:
         print(f"{milliseconds:9.3f} ms {count:5} x {name}")
-    print()
-    latencies, parts = figures["latency_ms"], figures["parts_ms"]
-    rows = [
-        ("W1, items/s", figures["w1"]),
-        ("W2, items/s", figures["w2"]),
-        ("W1, plain Transformers sorted and padded, items/s", figures["plain_w1"]),
-        (f"16 items, {latencies['tokens']} tokens, p50 ms", latencies["p50"]),
-        ("16 items, p95 ms", latencies["p95"]),
-        ("16 other items, p95 ms", latencies["others_p95"]),
-        ("peak memory above weights, GiB", figures["peak_gib"]),
-        *((f"one batch of 65,536 tokens: {name}, ms", value) for name, value in sorted(parts.items())),
-        ("largest error against float32", figures["errors"]["ours_max"]),
-        ("largest error of plain Transformers", figures["errors"]["plain_max"]),
-        ("boot to first score, compiled code cached, s", figures["boot_cached_seconds"]),
-    ]
-    for name, value in rows:
-        print(f"{name:60}{value:12.3f}")
-    versions = {"torch": torch.__version__, "triton": triton.__version__, "transformers": transformers.__version__}
-    print(json.dumps({"chip": chip, **versions, **figures}))
+    if not options.brief:
+        figures.tell("W1, plain Transformers, items/s", "plain_w1", plain_throughput(twin, workloads.prompts(shared)))
+    del engine, model, twin
+    torch.cuda.empty_cache()
+    if not options.brief:
+        figures.tell("boot, compiled code cached, s", "boot_cached_seconds", boot_seconds(options.dtype))
+    if options.cold:
+        with tempfile.TemporaryDirectory() as folder:
+            figures.tell("boot, nothing cached, s", "boot_cold_seconds", boot_seconds(options.dtype, folder))
+    print(json.dumps({"dtype": options.dtype, **figures.found}))
     return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", FP8])
+    parser.add_argument("--boot", action="store_true", help="only start an engine and score once")
+    parser.add_argument("--cold", action="store_true", help="also time a boot without compiled code")
+    parser.add_argument("--brief", action="store_true", help="neither plain Transformers nor boots")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
     if "--boot" in sys.argv:
-        boot()
+        boot(_options().dtype)
     else:
         sys.exit(main())

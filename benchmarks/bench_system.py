@@ -11,7 +11,7 @@ scheduler and a worker for each GPU, and measures by jobs over HTTP, part after 
     texts     the same lengths as texts, in the model's template, through its tokenizer
     idle      jobs of 16 items with ``Prefer: wait``, one after another
     beside    the same while a large job runs
-    million   a larger job of token ids
+    million   a larger job of texts, or of token ids where there are none
 
 Each part prints its row, in words and as a line of JSON, once it is measured, and adds it to ``FOLDER/rows.jsonl``: what
 comes later can't lose it. A part that fails says so, and the next one goes on. No part begins after the budget.
@@ -55,7 +55,7 @@ def main() -> int:
         folder.chmod(0o755)
         run = Run(options, folder)
         run.report("machine", _machine(options))
-        model = system_model.made(options.engine, folder / "model", options.tokenizer)
+        model = system_model.made(options.engine, options.model_folder or folder / "model", options.tokenizer)
         run.report("model made", {})
         os.environ.update(model.settings(folder))
         loads = _loads(model, options)
@@ -70,6 +70,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=["fake", *system_model.SHAPES], default="qwen3-0.6b")
     parser.add_argument("--tokenizer", type=Path, help="the tokenizer.json of Qwen3; without one there are no texts")
+    parser.add_argument(
+        "--model-folder", type=Path, help="of the checkpoint, made by system_model before; else it is made"
+    )
     parser.add_argument("--parts", default=",".join(PARTS), help="those to measure, of: %(default)s")
     parser.add_argument("--items", type=int, default=100_000, help="of the jobs tokens and texts")
     parser.add_argument("--alone-items", type=int, default=60_000, help="for the engine alone, of each load")
@@ -158,7 +161,7 @@ class Run:
             self._large("texts", parts, texts, options.items)
         self._part("idle", lambda: parts.small_jobs(tokens, options.posts, name="idle", until=self._until()))
         self._part("beside", lambda: parts.beside(tokens, options.beside_items, options.posts, until=self._until()))
-        self._large("million", parts, tokens, options.million, until=self._deadline)
+        self._large("million", parts, texts or tokens, options.million, until=self._deadline)
 
     def _large(self, name: str, parts: SystemParts, load: Load, num_items: int, *, until: float | None = None) -> None:
         if not num_items:

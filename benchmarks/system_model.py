@@ -63,14 +63,15 @@ class Model:
 
 
 def made(kind: str, folder: Path, tokenizer_file: Path | None) -> Model:
-    """The model of this kind, its checkpoint in the folder."""
+    """The model of this kind, its checkpoint in the folder: made there, unless there is one."""
     if kind == "fake":
         environment = {} if tokenizer_file is None else {"RANKMILL_FAKE_TOKENIZER": str(tokenizer_file.absolute())}
         num_ids = 256 if tokenizer_file is None else QWEN3_IDS
         return Model("fake", num_ids, (0, 1), NONE, tokenizer_file, environment)
     arguments = [] if tokenizer_file is None else [str(tokenizer_file)]
     command = [sys.executable, __file__, kind, str(folder), *arguments]
-    subprocess.run(command, check=True, env=os.environ | {"TQDM_DISABLE": "1"})
+    if not (folder / "config.json").exists():
+        subprocess.run(command, check=True, env=os.environ | {"TQDM_DISABLE": "1"})
     if tokenizer_file is None:
         return Model(str(folder), 256, (97, 98), NONE, None)
     return Model(str(folder), QWEN3_IDS, QWEN3_LABELS, QWEN3_RERANKER, tokenizer_file)
