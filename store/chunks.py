@@ -85,7 +85,7 @@ _SAVE = text("""
         RETURNING job_id, chunk_no, first_index, num_items),
     gone AS (
         DELETE FROM chunk_inputs i USING won, jobs j
-         WHERE i.job_id = won.job_id AND i.chunk_no = won.chunk_no AND j.id = won.job_id AND :num_failed = 0
+         WHERE i.job_id = :job_id AND i.chunk_no = :chunk_no AND j.id = won.job_id AND :num_failed = 0
            AND NOT (j.parameters ->> 'keep_inputs')::bool)
     INSERT INTO results (job_id, chunk_no, first_index, num_items, label_logprobs, label_offsets, prompt_tokens,
                          cached_tokens, tokens_dropped, errors, item_ids, item_indexes, query_nos, num_succeeded,

@@ -47,7 +47,7 @@ _JOB = """
                                         AND o.state IN ('receiving', 'queued', 'running')) < :small_lane_cap AS is_hinted
           FROM j)
 """
-_CREATED = f"SELECT {rows.JOB_COLUMNS}, job.is_hinted FROM job, j {rows.LIVE_SUMS}"  # noqa: S608 - constants of ours
+_CREATED = f"SELECT {rows.JOB_COLUMNS}, job.is_hinted FROM job, j {rows.NO_SUMS}"  # noqa: S608 - constants of ours
 
 
 @cache
@@ -123,7 +123,7 @@ def create(
     return Created(job, [])
 
 
-_GET = text(f"SELECT {rows.JOB_COLUMNS} FROM jobs j {rows.LIVE_SUMS} WHERE j.id = :job_id")  # noqa: S608
+_GET = text(f"SELECT {rows.JOB_COLUMNS} FROM jobs j {rows.LIVE_SUMS_OF_ONE} WHERE j.id = :job_id")  # noqa: S608
 
 _LIST = text(f"""
     SELECT {rows.JOB_COLUMNS}

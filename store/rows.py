@@ -28,18 +28,27 @@ JOB_COLUMNS = """
     webhook.delivery_id, webhook.delivery_state, webhook.disabled_reason
 """
 
-# Progress of an open job is a sum over its results; once it ended, its own row holds the frozen sums. And how it is with its
-# webhook: its delivery, once there is one, and whether the endpoint is disabled now.
-LIVE_SUMS = """
-    LEFT JOIN LATERAL (
-        SELECT sum(r.num_succeeded) AS num_succeeded, sum(r.num_failed) AS num_failed,
-               sum(r.prompt_tokens_total) AS prompt_tokens, sum(r.cached_tokens_total) AS cached_tokens
-          FROM results r WHERE r.job_id = j.id AND j.finished_at IS NULL) live ON true
+_WEBHOOK = """
     LEFT JOIN LATERAL (
         SELECT d.id AS delivery_id, d.state AS delivery_state, e.disabled_reason
           FROM webhook_endpoints e
           LEFT JOIN LATERAL (SELECT id, state FROM deliveries WHERE job_id = j.id ORDER BY id DESC LIMIT 1) d ON true
          WHERE e.client_id = j.client_id AND e.url = j.webhook_url) webhook ON true
+"""
+_SUMS = """
+        SELECT sum(r.num_succeeded) AS num_succeeded, sum(r.num_failed) AS num_failed,
+               sum(r.prompt_tokens_total) AS prompt_tokens, sum(r.cached_tokens_total) AS cached_tokens
+          FROM results r WHERE j.finished_at IS NULL AND
+"""
+
+# Progress of an open job is a sum over its results; once it ended, its own row holds the frozen sums. And how it is with its
+# webhook: its delivery, once there is one, and whether the endpoint is disabled now.
+LIVE_SUMS = f"LEFT JOIN LATERAL ({_SUMS} r.job_id = j.id) live ON true {_WEBHOOK}"
+# The same for the job with the id ``:job_id``: its day is known before the statement is planned, so no other day's results are.
+LIVE_SUMS_OF_ONE = f"LEFT JOIN LATERAL ({_SUMS} r.job_id = :job_id) live ON true {_WEBHOOK}"
+# And for a job that the statement makes.
+NO_SUMS = f"""
+    CROSS JOIN (SELECT 0 AS num_succeeded, 0 AS num_failed, 0 AS prompt_tokens, 0 AS cached_tokens) live {_WEBHOOK}
 """
 
 
