@@ -38,6 +38,15 @@ def in_fp8(model):
     return model
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tiny products gain nothing by threads, which wait for each other where other work runs."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def on_any_device(monkeypatch):
     monkeypatch.setattr(checkpoints, "check_device", lambda _device: None)
