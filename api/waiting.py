@@ -21,7 +21,7 @@ from store import jobs
 from store.results import Page
 
 MAX_RESULTS = 1_000
-FIRST_POLL_SECONDS = 0.025  # a job may end before anyone listens for it
+FIRST_POLL_SECONDS = 0.1  # the notice of a small job may have been lost, or come before the process listened at all
 POLL_SECONDS = 1.0
 
 log = structlog.get_logger()

@@ -21,6 +21,7 @@ LISTEN_SECONDS = 30.0
 AWAY = (redis.RedisError, OSError, TimeoutError, RuntimeError)
 """What redis-py's asyncio client raises while Redis is away: RuntimeError is uvloop's, of a transport that was reset."""
 CANCEL_AGAIN_SECONDS = 0.1
+NUM_REMEMBERED = 1_000  # ends that were told last
 
 
 def announce(client: redis.Redis, job_id: UUID, *, prefix: str = "") -> None:
@@ -40,6 +41,7 @@ class EndedJobs:
         self._client = client
         self._channel = prefix + ENDED_CHANNEL
         self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._told: dict[str, None] = {}  # the last ones, in their order
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -54,8 +56,10 @@ class EndedJobs:
 
     @asynccontextmanager
     async def watch(self, job_id: UUID) -> AsyncIterator[asyncio.Event]:
-        """An event that is set once the job is said to have ended. Enter it before the job can end."""
+        """An event that is set once the job is said to have ended, at once where that was lately."""
         event = asyncio.Event()
+        if str(job_id) in self._told:
+            event.set()
         waiting = self._waiting.setdefault(str(job_id), set())
         waiting.add(event)
         try:
@@ -82,5 +86,8 @@ class EndedJobs:
 
     def _wake(self, data: bytes | str) -> None:
         job_id = data.decode() if isinstance(data, bytes) else data
+        self._told[job_id] = None
+        if len(self._told) > NUM_REMEMBERED:
+            del self._told[next(iter(self._told))]
         for event in self._waiting.get(job_id, ()):
             event.set()

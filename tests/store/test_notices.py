@@ -57,3 +57,20 @@ def test_after_a_broken_connection_it_listens_again(failure, monkeypatch):
         await ended.stop()
 
     asyncio.run(hear())
+
+
+def test_an_end_that_was_told_before_anyone_waited_is_heard_while_it_is_among_the_last(monkeypatch):
+    monkeypatch.setattr(notices, "NUM_REMEMBERED", 2)
+    jobs = [uuid4() for _ in range(3)]
+
+    async def hear():
+        ended = EndedJobs(FlakyRedis(None, jobs[0]))
+        for job_id in jobs:
+            ended._wake(str(job_id))
+        heard = []
+        for job_id in (*jobs, uuid4()):
+            async with ended.watch(job_id) as told:
+                heard.append(told.is_set())
+        return heard
+
+    assert asyncio.run(hear()) == [False, True, True, False]
