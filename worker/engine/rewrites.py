@@ -1,7 +1,7 @@
 """What a compiler is told of a traced layer that it does not find by itself: rewrites of operations, exact in meaning.
 
 They know operations of torch, not models: states that a product is added to, two halves that change places, a product
-that gates another, heads that are turned, rows that are quantised. Each was kept because it made passes faster (docs/benchmarks.md).
+that gates another, rows that are quantised. Each was kept because it made passes faster (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from label_kernels.quantise_rows import MOST_COLUMNS
 from torch.fx import GraphModule, Node
 
 from worker.engine.fp8 import QUANTISED
-from worker.engine.rotary_rewrite import rotate_products
 from worker.engine.traced import is_aligned, is_lone_product, rotated_half, same_numbers, value_of
 
 _Tensors = tuple[torch.Tensor, torch.Tensor]
@@ -76,7 +75,6 @@ def rewrite(traced: GraphModule, *, takes_inputs: bool, has_tuned_kernels: bool)
     _quantise_once(traced)
     if has_tuned_kernels:
         _gate(traced)
-        rotate_products(traced)
         _quantise_by_kernels(traced)
     _add_in_place(traced, takes_inputs=takes_inputs)
     _swap_halves(traced)
