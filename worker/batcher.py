@@ -1,7 +1,8 @@
 """The batcher: threads hand in prompts and wait; it fills batches from all of them and keeps the engine busy.
 
 Two threads of its own each take a batch, have it scored and hand out its scores, so that exactly one batch lies ready
-while another runs. A batch that the engine dies of is halved until the item at fault is alone.
+while another runs. A batch that the engine dies of is halved until the item at fault is alone. What a neighbour in its
+batch may have spoilt is scored once more, apart.
 """
 
 # ruff: noqa: N803, N815 - arrays carry their shape in the name
@@ -190,19 +191,25 @@ class Batcher:
             self._pool.settle(piece)
 
     def _settle(self, piece: Piece, batch: Batch, scores: Scores) -> None:
-        logprobs, cached = scores.label_logprobs_BL, scores.cached_tokens_B
+        """Judge every sequence by a batch in which no other can spoil its score: this one, or else the next.
+
+        Where sequences are packed, masked attention weighs what a neighbour holds by 0, and 0 times NaN or infinity is NaN.
+        NaN stays NaN in every sum behind it, so a finite score is right; one that is not may be a neighbour's doing.
+        """
+        info, logprobs, cached = self._engine.info, scores.label_logprobs_BL, scores.cached_tokens_B
         is_bad = non_finite(logprobs, batch.label_ids_BL)
-        if is_bad.any():
+        is_apart = info.layout == "padded" or batch.is_deterministic or len(piece) == 1
+        judged = ~is_bad | is_apart
+        if not judged.all():
+            log.info("items scored again apart", items=int(is_bad.sum()), batch_items=len(piece))
+        elif is_bad.any():
             log.warning("items without a finite score", items=int(is_bad.sum()))
-        for request, mask in piece.parts():
-            rows = piece.rows[mask]
-            request.label_logprobs[rows] = logprobs[:, : request.label_logprobs.shape[1]][mask]
-            request.cached_tokens[rows] = cached[mask]
-            for row in piece.rows[mask & is_bad].tolist():
-                request.label_logprobs[row] = np.nan
-                request.errors[row] = ItemError.NON_FINITE_SCORE
+        settled = piece.pick(judged)
+        settled.keep(logprobs[judged], cached[judged], is_bad[judged])
         with self._changed:
-            self._pool.settle(piece)
+            self._pool.settle(settled)
+            self._pool.put_first(piece.pick(~judged).apart(info.max_batch_tokens))
+            self._changed.notify_all()
 
     def _put_first(self, pieces: list[Piece]) -> None:
         with self._changed:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.results import ItemError
-from worker.batches import shared_prefixes
+from worker.batches import plan_padded, shared_prefixes
 from worker.engine.protocol import Batch, BoolArray, FloatArray, IntArray, Layout, Prompts, num_scored
 
 
@@ -48,7 +48,8 @@ class Request:
 class Piece:
     """Sequences, each named by the number of its request and its row there; most often those of one batch.
 
-    ``num_deaths`` counts the engine deaths with a lone sequence in it; ``is_suspect``: it was in a batch that failed whole.
+    ``num_deaths`` counts the engine deaths with a lone sequence in it; ``is_suspect``: it was in a batch that failed whole;
+    ``is_apart``: no sequence may reach another one's score.
     """
 
     requests: Mapping[int, Request]
@@ -56,6 +57,7 @@ class Piece:
     rows: npt.NDArray[np.int64]
     num_deaths: int = 0
     is_suspect: bool = False
+    is_apart: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -107,9 +109,13 @@ class Piece:
         return is_path
 
     def batch(self, layout: Layout) -> Batch:
-        """All of it as one batch; deterministic sequences share nothing in any layout."""
+        """All of it as one batch; deterministic sequences share nothing in any layout.
+
+        Sequences that are to be apart make a deterministic batch, whose rows don't meet; a lone one is apart as it is.
+        """
         tokens, label_ids, is_path = self.tokens(), self.label_ids(), self.is_path()
-        is_sharing = layout == "packed" and not self.is_deterministic
+        is_deterministic = self.is_deterministic or (self.is_apart and len(self) > 1)
+        is_sharing = layout == "packed" and not is_deterministic
         return Batch(
             token_ids_T=np.frombuffer(b"".join(tokens), np.int32),
             lengths_B=self.lengths().astype(np.int32),
@@ -118,18 +124,33 @@ class Piece:
             if is_sharing
             else np.zeros(len(self), np.int32),
             is_path_B=is_path,
-            is_deterministic=self.is_deterministic,
+            is_deterministic=is_deterministic,
             is_suspect=self.is_suspect,
         )
 
-    def pick(self, positions: npt.NDArray[np.int64] | slice) -> Piece:
-        """The sequences at these positions."""
+    def keep(self, logprobs: FloatArray, cached_tokens: IntArray, is_bad: BoolArray) -> None:
+        """Write its scores into its requests; bad ones fail."""
+        for request, mask in self.parts():
+            rows = self.rows[mask]
+            request.label_logprobs[rows] = logprobs[:, : request.label_logprobs.shape[1]][mask]
+            request.cached_tokens[rows] = cached_tokens[mask]
+            for row in self.rows[mask & is_bad].tolist():
+                request.label_logprobs[row] = np.nan
+                request.errors[row] = ItemError.NON_FINITE_SCORE
+
+    def pick(self, positions: npt.NDArray[np.int64] | BoolArray | slice) -> Piece:
+        """The sequences at these positions, or where the mask says so."""
         return Piece(self.requests, self.numbers[positions], self.rows[positions])
 
     def halves(self) -> list[Piece]:
         """Two pieces with the sequences of this one."""
         middle = len(self) // 2
-        return [replace(self.pick(part), is_suspect=True) for part in (slice(middle), slice(middle, None))]
+        parts = (slice(middle), slice(middle, None))
+        return [replace(self.pick(part), is_suspect=True, is_apart=self.is_apart) for part in parts]
+
+    def apart(self, max_tokens: int) -> list[Piece]:
+        """Pieces with the sequences of this one, each to be scored as if it were alone."""
+        return [replace(self.pick(part), is_apart=True) for part in plan_padded(self.lengths(), max_tokens)]
 
     def after_death(self) -> Piece:
         """The same sequence, one engine death later."""

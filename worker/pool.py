@@ -105,7 +105,7 @@ class Pool:
         self._target_seconds, self._clock = target_seconds, clock
         self._small_until = -math.inf
         self._open: dict[int, Request] = {}
-        self._first: deque[Piece] = deque()  # suspects, and batches to run again: before all else, as they are
+        self._first: deque[Piece] = deque()  # suspects, and what runs again: before all else, as they are
         self._small = _Lane()
         self._bulk = _Lane()
         self._num_small_in_a_row = 0
