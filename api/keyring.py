@@ -1,5 +1,7 @@
 """Whose key it is: looked up in the ledger, and kept for a second, so that a revoked key is refused within one.
 
+So is a client's limit of requests, which comes with its key: a change of it is honoured as soon.
+
 On a loopback address nobody needs a key while there was never one: everybody is the default client then. Anywhere else
 a key is needed from the first request on.
 """
@@ -10,11 +12,13 @@ import time
 from dataclasses import dataclass
 from uuid import UUID
 
+from sqlalchemy import Connection
+
 from core import keys
 from core.addresses import is_loopback
 from core.errors import Refused
 from core.settings import Settings
-from store import api_keys
+from store import api_keys, clients
 from store.clients import DEFAULT_CLIENT_ID
 from store.database import Database
 
@@ -24,13 +28,15 @@ MAX_KEPT = 10_000  # of keys that nobody has, too
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks."""
+    """Who asks. ``requests_per_minute``: its client's own limit; None is the setting's, 0 is none.
+
+    ``has_key``: false for everybody, where nobody needs one.
+    """
 
     client_id: UUID
     is_admin: bool
-
-
-EVERYBODY = Caller(DEFAULT_CLIENT_ID, is_admin=True)
+    requests_per_minute: int | None = None
+    has_key: bool = True
 
 
 class Keyring:
@@ -59,11 +65,18 @@ class Keyring:
         with self._database.autocommit() as connection:
             found = api_keys.find(connection, keys.fingerprint(key)) if keys.is_key(key) else None
             if found is None:
-                return EVERYBODY if self._is_open_without_keys and not api_keys.exist(connection) else None
+                return _everybody(connection) if self._is_open_without_keys else None
         if found.is_use_due:
             with self._database.begin_relaxed() as connection:
                 api_keys.note_use(connection, found.id)
-        return Caller(found.client_id, found.is_admin)
+        return Caller(found.client_id, found.is_admin, found.requests_per_minute)
+
+
+def _everybody(connection: Connection) -> Caller | None:
+    if api_keys.exist(connection):
+        return None
+    limit = clients.requests_per_minute(connection, DEFAULT_CLIENT_ID)
+    return Caller(DEFAULT_CLIENT_ID, is_admin=True, requests_per_minute=limit, has_key=False)
 
 
 def _admitted(caller: Caller | None, authorization: str) -> Caller:

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from api import caller
-from api.keyring import EVERYBODY, Caller
+from api.keyring import Caller
 from api.rate_limits import RateLimits
 from core.errors import Refused
 from core.request_rates import WINDOW_SECONDS, Standing
@@ -19,15 +19,17 @@ POLICY = "requests"
 async def limited(request: Request, known: Annotated[Caller, Depends(caller.known)]) -> None:
     """Count the request. Raises Refused (429) past the limit, before anything of the request is read."""
     rates: RateLimits = request.app.state.process.rate_limits
-    whom = _address(request) if known is EVERYBODY else str(known.client_id)
-    standing = await rates.count(whom)
-    if rates.maximum:
-        request.state.answer_headers = headers(rates.maximum, standing)
+    own = known.requests_per_minute
+    maximum = rates.maximum if own is None else own
+    if not maximum:
+        return
+    standing = await rates.count(str(known.client_id) if known.has_key else _address(request), maximum)
+    request.state.answer_headers = headers(maximum, standing)
     if standing is not None and not standing.is_taken:
         request.state.breaks_off = True  # nobody reads the body
         detail = (
-            f"more than {standing.maximum:,} requests came from you within a minute: come again in {standing.seconds} s"
-            " (RANKMILL_REQUESTS_PER_MINUTE)"
+            f"more than {maximum:,} requests came from you within a minute: come again in {standing.seconds} s"
+            f" ({'RANKMILL_REQUESTS_PER_MINUTE' if own is None else 'clients.requests_per_minute'})"
         )
         raise Refused(
             "too_many_requests",

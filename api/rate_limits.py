@@ -1,5 +1,7 @@
 """How many requests a client may make a minute, counted in Redis by the ``limits`` library for all front ends together.
 
+What was counted does not depend on the limit: a client whose limit changes goes on with its count.
+
 While Redis is away everybody is let in, and the log says so once: a request that found it away waited for half a second
 at most, and none waits after that. Whether it is back is seen on the side.
 """
@@ -13,7 +15,7 @@ import redis
 import structlog
 from limits import RateLimitItemPerMinute
 from limits.aio.storage import RedisStorage
-from limits.aio.strategies import SlidingWindowCounterRateLimiter
+from redis.asyncio import ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -28,53 +30,56 @@ log = structlog.get_logger()
 
 
 class RateLimits:
-    """The counts of one front end, kept in Redis. ``is_away``: Redis is, and nobody is counted."""
+    """The counts of one front end, kept in Redis. ``is_away``: Redis is, and nobody is counted.
+
+    ``maximum``: of every client that has no limit of its own; 0: none.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.maximum = settings.requests_per_minute
         self.is_away = False
         self._look_again_at = 0.0
         self._looking: asyncio.Task[None] | None = None
-        if not self.maximum:
-            return
-        self._item = RateLimitItemPerMinute(self.maximum)
-        self._storage = RedisStorage(
-            "async+" + settings.redis_url,
-            implementation="redispy",
-            key_prefix=settings.redis_prefix + "requests",
+        self._named = RateLimitItemPerMinute(self.maximum or 1)  # names what is counted, whatever each one's limit is
+        self._connections = ConnectionPool.from_url(
+            settings.redis_url,
             socket_timeout=TIMEOUT_SECONDS,
             socket_connect_timeout=TIMEOUT_SECONDS,
-            retry=Retry(NoBackoff(), retries=0),  # type: ignore[arg-type]  # it is handed on to redis-py
+            retry=Retry(NoBackoff(), retries=0),
         )
-        self._limiter = SlidingWindowCounterRateLimiter(self._storage)
+        self._storage = RedisStorage(
+            "async+redis://",  # the address is the connections'
+            implementation="redispy",
+            key_prefix=settings.redis_prefix + "requests",
+            connection_pool=self._connections,  # type: ignore[arg-type]  # it is handed on to redis-py
+        )
 
-    async def count(self, whom: str) -> Standing | None:
-        """Count a request of theirs. None where there is no limit, and while Redis is away."""
-        if not self.maximum:
-            return None
+    async def count(self, whom: str, maximum: int) -> Standing | None:
+        """Count a request of theirs, of whom so many are taken a minute. None while Redis is away."""
         if self.is_away:
             self._look_on_the_side()
             return None
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                is_taken = await self._limiter.hit(self._item, whom)
+                is_taken = await self._storage.acquire_sliding_window_entry(
+                    self._named.key_for(whom), maximum, WINDOW_SECONDS
+                )
                 windows = await self._windows(whom)
         except (redis.RedisError, OSError) as error:  # a timeout is an OSError
             self._go_without(error)
             return None
-        seconds = windows.seconds_of_window() if is_taken else windows.seconds_until_room(self.maximum)
-        return Standing(is_taken, self.maximum, windows.num_left(self.maximum) if is_taken else 0, seconds)
+        seconds = windows.seconds_of_window() if is_taken else windows.seconds_until_room(maximum)
+        return Standing(is_taken, maximum, windows.num_left(maximum) if is_taken else 0, seconds)
 
     async def close(self) -> None:
         """Let go of Redis."""
         if self._looking is not None:
             self._looking.cancel()
-        if self.maximum:
-            await self._storage.bridge.get_connection().aclose()  # type: ignore[attr-defined]  # redis-py's
+        await self._connections.aclose()
 
     async def _windows(self, whom: str) -> Windows:
         before, before_seconds, now, now_seconds = await self._storage.get_sliding_window(
-            self._item.key_for(whom), WINDOW_SECONDS
+            self._named.key_for(whom), WINDOW_SECONDS
         )
         # the library keeps the running window for twice its length, so that it can become the one before
         return Windows(before, before_seconds, now, now_seconds - WINDOW_SECONDS)

@@ -25,12 +25,15 @@ class Windows:
         return max(maximum - floor(self.num_before * self.before_seconds / WINDOW_SECONDS) - self.num_now, 0)
 
     def seconds_until_room(self, maximum: int) -> int:
-        """When one more fits, in whole seconds, at least one."""
+        """When one more fits, in whole seconds, at least one; more than a window's where the limit was lowered."""
         if self.num_now >= maximum or not self.num_before:
-            seconds = self.now_seconds  # then all of the running one is the window before, and begins to fade
+            surplus = max(self.num_now - maximum, 0) / max(self.num_now, 1)
+            seconds = (
+                self.now_seconds + WINDOW_SECONDS * surplus
+            )  # the running one is the window before then, and fades
         else:
             seconds = self.before_seconds - WINDOW_SECONDS * (maximum - self.num_now) / self.num_before
-        return min(max(floor(seconds) + 1, 1), WINDOW_SECONDS)
+        return max(floor(seconds) + 1, 1)
 
     def seconds_of_window(self) -> int:
         """How long the running window goes on, in whole seconds, at least one."""

@@ -16,9 +16,9 @@ USE_NOTED_SECONDS = 60  # a key's last use is as exact as that, and costs one wr
 _LIVE = "(revoked_at IS NULL OR revoked_at > now())"
 
 _FIND = text(f"""
-    SELECT id, client_id, is_admin, key_sha256,
+    SELECT k.id, k.client_id, k.is_admin, k.key_sha256, c.requests_per_minute,
            last_used_at IS NULL OR last_used_at < now() - make_interval(secs => :seconds) AS is_use_due
-      FROM api_keys WHERE key_sha256 = :digest AND {_LIVE}
+      FROM api_keys k JOIN clients c ON c.id = k.client_id WHERE key_sha256 = :digest AND {_LIVE}
 """)  # noqa: S608 - its parts are constants of ours
 
 _NOTE_USE = text("""
@@ -37,19 +37,23 @@ _REVOKE = text(f"""
 """)  # noqa: S608
 
 _LIST = text(f"""
-    SELECT k.id, c.name AS client, c.weight, c.max_queued_tokens, c.max_open_jobs, k.prefix, k.last_four, k.is_admin,
-           k.created_at, k.last_used_at, k.revoked_at, {_LIVE} AS is_live
+    SELECT k.id, c.name AS client, c.weight, c.max_queued_tokens, c.max_open_jobs, c.requests_per_minute,
+           k.prefix, k.last_four, k.is_admin, k.created_at, k.last_used_at, k.revoked_at, {_LIVE} AS is_live
       FROM api_keys k JOIN clients c ON c.id = k.client_id ORDER BY k.id
 """)  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
 class FoundKey:
-    """A live key. ``is_use_due``: its last use was noted long enough ago to be noted again."""
+    """A live key. ``is_use_due``: its last use was noted long enough ago to be noted again.
+
+    ``requests_per_minute``: its client's own limit; None is the setting's, 0 is none.
+    """
 
     id: UUID
     client_id: UUID
     is_admin: bool
+    requests_per_minute: int | None
     is_use_due: bool
 
 
@@ -62,6 +66,7 @@ class ListedKey:
     weight: int
     max_queued_tokens: int | None
     max_open_jobs: int | None
+    requests_per_minute: int | None
     prefix: str
     last_four: str
     is_admin: bool
@@ -76,7 +81,7 @@ def find(connection: Connection, key: Fingerprint) -> FoundKey | None:
     row = connection.execute(_FIND, {"digest": key.sha256, "seconds": USE_NOTED_SECONDS}).one_or_none()
     if row is None or not hmac.compare_digest(row.key_sha256, key.sha256):
         return None
-    return FoundKey(row.id, row.client_id, row.is_admin, row.is_use_due)
+    return FoundKey(row.id, row.client_id, row.is_admin, row.requests_per_minute, row.is_use_due)
 
 
 def note_use(connection: Connection, key_id: UUID) -> None:

@@ -11,6 +11,7 @@ from store.api_keys import USE_NOTED_SECONDS
 
 _LIVE = text("""
     SELECT k.id, k.client_id, k.is_admin, k.key_sha256, k.last_four, c.name AS client,
+           c.requests_per_minute,
            k.last_used_at IS NULL OR k.last_used_at < now() - make_interval(secs => :seconds) AS is_use_due
       FROM api_keys k JOIN clients c ON c.id = k.client_id
      WHERE k.id = :id AND (k.revoked_at IS NULL OR k.revoked_at > now())
@@ -19,7 +20,7 @@ _LIVE = text("""
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """A key that somebody signed in with, and whose it is. ``is_use_due``: as for ``FoundKey``."""
+    """A key that somebody signed in with, and whose it is. ``is_use_due`` and ``requests_per_minute``: as for ``FoundKey``."""
 
     id: UUID
     client_id: UUID
@@ -27,6 +28,7 @@ class SessionKey:
     sha256: bytes
     last_four: str
     client: str
+    requests_per_minute: int | None
     is_use_due: bool
 
 
@@ -36,5 +38,12 @@ def find(connection: Connection, key_id: UUID) -> SessionKey | None:
     if row is None:
         return None
     return SessionKey(
-        row.id, row.client_id, row.is_admin, bytes(row.key_sha256), row.last_four, row.client, row.is_use_due
+        row.id,
+        row.client_id,
+        row.is_admin,
+        bytes(row.key_sha256),
+        row.last_four,
+        row.client,
+        row.requests_per_minute,
+        row.is_use_due,
     )

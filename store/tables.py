@@ -60,11 +60,13 @@ clients = Table(
     Column("weight", Integer, nullable=False, server_default=text("1")),
     Column("max_queued_tokens", BigInteger),
     Column("max_open_jobs", Integer),
+    Column("requests_per_minute", Integer),
     Column("webhook_secret", Text),
     Column("previous_webhook_secret", Text),
     Column("previous_webhook_secret_until", _TIME),
     Column("created_at", _TIME, nullable=False, server_default=_NOW),
     CheckConstraint("weight > 0", name="weight"),
+    CheckConstraint("requests_per_minute >= 0", name="requests_per_minute"),
 )
 
 api_keys = Table(

@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 
 from api import limited
-from api.keyring import EVERYBODY, Caller
+from api.keyring import Caller
 from api.pages import forms, sessions
 from api.process import InProcess, Process
 from core.addresses import is_loopback
@@ -40,14 +40,15 @@ def look(process: Process, cookie: str) -> Visitor:
             if key is not None and session.is_signed(key.sha256, time.time()):
                 if key.is_use_due:
                     api_keys.note_use(connection, key.id)
-                return Visitor(Caller(key.client_id, key.is_admin), f"{key.client} (…{key.last_four})")
+                caller = Caller(key.client_id, key.is_admin, key.requests_per_minute)
+                return Visitor(caller, f"{key.client} (…{key.last_four})")
     kept = process.keyring.kept("")
     return Visitor(process.keyring.look("") if kept is None else kept, None)
 
 
 async def _visitor(request: Request, process: InProcess) -> Visitor:
     visitor = await run_in_threadpool(look, process, request.cookies.get(forms.SESSION_COOKIE, ""))
-    if visitor.caller is EVERYBODY and not is_loopback(request.url.hostname or ""):
+    if not visitor.caller.has_key and not is_loopback(request.url.hostname or ""):
         detail = "without keys this server answers only under a loopback name; make a key: rankmill keys create"
         raise Refused("key_required", detail, status=403)
     await limited.limited(request, visitor.caller)

@@ -1,7 +1,8 @@
-"""Commands about clients: who they are, what share and quotas they have, and their end."""
+"""Commands about clients: who they are, what share and limits they have, and their end."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 PANEL = "Processes"
 MAX_NAME_CHARACTERS = 128
+SETTING = "setting"  # in the place of a number: the client has no limit of its own any more
+LIMIT = f"INTEGER|{SETTING}"
 
 clients = typer.Typer(
     no_args_is_help=True, help="List, change and delete clients: at RANKMILL_DATABASE_URL, or in a data folder."
@@ -23,16 +26,45 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A client's name, as `
 Weight = Annotated[
     int | None, typer.Option(min=1, max=1_000_000, help="The client's share of the workers.", show_default="1")
 ]
+
+
+def _limit_to(maximum: int) -> Callable[[str], int]:
+    """What reads a limit for which there is a setting, as ``store.clients.ensure`` takes it."""
+
+    def read(value: str) -> int:
+        from store.clients import AS_THE_SETTING
+
+        if value == SETTING:
+            return AS_THE_SETTING
+        if not value.isdecimal() or int(value) > maximum:
+            raise typer.BadParameter(f"{value!r} is neither a number from 0 to {maximum} nor `{SETTING}`")
+        return int(value)
+
+    return read
+
+
 MaxQueuedTokens = Annotated[
     int | None,
     typer.Option(
-        min=0, max=2**63 - 1, help="Tokens that the client may have queued; 0: no limit.", show_default="the setting"
+        parser=_limit_to(2**63 - 1),
+        metavar=LIMIT,
+        help="Tokens that the client may have queued; 0: no limit.",
+        show_default="the setting",
     ),
 ]
 MaxOpenJobs = Annotated[
     int | None,
     typer.Option(
         min=0, max=2**31 - 1, help="Jobs that the client may have open; 0: no limit.", show_default="no limit"
+    ),
+]
+RequestsPerMinute = Annotated[
+    int | None,
+    typer.Option(
+        parser=_limit_to(2**31 - 1),
+        metavar=LIMIT,
+        help="Requests that the client may make a minute; 0: no limit.",
+        show_default="the setting",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -51,7 +83,7 @@ def check_name(name: str) -> None:
 
 @clients.command(name="list")
 def list_clients(as_json: AsJson = False, data_dir: DataDir = None) -> None:
-    """List every client: its share, its quotas, its keys and its jobs."""
+    """List every client: its share, its limits, its keys and its jobs."""
     from store import clients
 
     with ledger(data_dir) as connection:
@@ -69,17 +101,23 @@ def set_client(
     weight: Weight = None,
     max_queued_tokens: MaxQueuedTokens = None,
     max_open_jobs: MaxOpenJobs = None,
+    requests_per_minute: RequestsPerMinute = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Change a client's share and quotas; what is not named stays. It holds from the next job on, within a second."""
+    """Change a client's share and limits; what is not named stays. It holds from the next request on, within a second."""
     from store import clients
 
     with ledger(data_dir) as connection:
         if clients.find(connection, name) is None:
             raise _unknown(name)
         clients.ensure(
-            connection, name, weight=weight, max_queued_tokens=max_queued_tokens, max_open_jobs=max_open_jobs
+            connection,
+            name,
+            weight=weight,
+            max_queued_tokens=max_queued_tokens,
+            max_open_jobs=max_open_jobs,
+            requests_per_minute=requests_per_minute,
         )
         found = [client for client in clients.list_all(connection) if client.name == name]
     if as_json:
@@ -110,21 +148,24 @@ def _print_table(found: list[ListedClient]) -> None:
     from rich.console import Console
     from rich.table import Column, Table
 
-    numbers = ("weight", "queued tokens", "open jobs", "live keys", "jobs open", "jobs")
+    numbers = ("weight", "queued tokens", "open jobs", "requests/min", "live keys", "jobs open", "jobs")
     table = Table("client", *(Column(name, justify="right") for name in numbers), box=box.SIMPLE_HEAD)
     for client in found:
-        limit = client.max_queued_tokens
-        tokens = "the setting" if limit is None else f"{limit:,}" if limit else "no limit"
         table.add_row(
             client.name,
             f"{client.weight:,}",
-            tokens,
-            f"{client.max_open_jobs:,}" if client.max_open_jobs else "no limit",
+            _shown(client.max_queued_tokens),
+            _shown(client.max_open_jobs or 0),
+            _shown(client.requests_per_minute),
             f"{client.num_live_keys:,}",
             f"{client.num_open_jobs:,}",
             f"{client.num_jobs:,}",
         )
     Console().print(table)
+
+
+def _shown(limit: int | None) -> str:
+    return "the setting" if limit is None else f"{limit:,}" if limit else "no limit"
 
 
 def _unknown(name: str) -> Refused:

@@ -12,7 +12,7 @@ import typer
 
 from core.errors import Refused
 from core.keys import fingerprint, new_key
-from rankmill.commands.clients import MaxOpenJobs, MaxQueuedTokens, Weight, check_name
+from rankmill.commands.clients import MaxOpenJobs, MaxQueuedTokens, RequestsPerMinute, Weight, check_name
 from rankmill.commands.ledger import DataDir, ledger, print_json, print_secret
 from rankmill.exits import reported
 
@@ -42,6 +42,7 @@ def create(
     weight: Weight = None,
     max_queued_tokens: MaxQueuedTokens = None,
     max_open_jobs: MaxOpenJobs = None,
+    requests_per_minute: RequestsPerMinute = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the key in it.")] = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -52,8 +53,14 @@ def create(
         check_name(client)
     key = new_key()
     with ledger(data_dir) as connection:
-        limits = {"max_queued_tokens": max_queued_tokens, "max_open_jobs": max_open_jobs}
-        client_id = clients.ensure(connection, client, weight=weight, **limits)
+        client_id = clients.ensure(
+            connection,
+            client,
+            weight=weight,
+            max_queued_tokens=max_queued_tokens,
+            max_open_jobs=max_open_jobs,
+            requests_per_minute=requests_per_minute,
+        )
         key_id = api_keys.add(connection, client_id, fingerprint(key), is_admin=is_admin)
     if as_json:
         print_json({"id": key_id, "client": client, "key": key})

@@ -62,6 +62,35 @@ def test_clients_are_listed_and_changed(rankmill):
     assert listed(rankmill).keys() == {"default", "search"}
 
 
+def test_a_client_has_limits_of_its_own_until_it_has_the_settings_again(rankmill):
+    limits = ("--requests-per-minute", 60, "--max-queued-tokens", 9)
+    made = json.loads(rankmill("keys", "create", "--client", "search", *limits, "--json").stdout)
+    (key,) = json.loads(rankmill("keys", "list", "--json").stdout)
+    assert (key["id"], key["requests_per_minute"], key["max_queued_tokens"]) == (made["id"], 60, 9)
+    rankmill("clients", "set", "search", "--weight", 2)
+    assert listed(rankmill)["search"]["requests_per_minute"] == 60
+    shown = rankmill("clients", "set", "search", "--requests-per-minute", 1_200).stdout
+    assert "requests/min" in shown
+    assert "1,200" in shown
+    rankmill("clients", "set", "search", "--requests-per-minute", 0, "--max-queued-tokens", "setting")
+    found = listed(rankmill)
+    assert (found["search"]["requests_per_minute"], found["search"]["max_queued_tokens"]) == (0, None)
+    rankmill("clients", "set", "search", "--requests-per-minute", "setting")
+    assert listed(rankmill)["search"]["requests_per_minute"] is None
+    assert found["default"] == listed(rankmill)["default"]
+    rankmill("keys", "create", "--client", "usual", "--requests-per-minute", "setting")
+    assert listed(rankmill)["usual"]["requests_per_minute"] is None
+
+
+@pytest.mark.parametrize("limit", ["-1", "many", "2147483648", "1.5", ""])
+def test_what_is_no_limit_of_requests_is_refused(rankmill, limit):
+    assert (
+        "--requests-per-minute"
+        in rankmill("clients", "set", "default", f"--requests-per-minute={limit}", status=2).output
+    )
+    assert listed(rankmill)["default"]["requests_per_minute"] is None
+
+
 def test_a_client_is_deleted_with_what_it_owns_and_nothing_of_others(rankmill, database, submit):
     for name in ("search", "other"):
         rankmill("keys", "create", "--client", name)
