@@ -12,8 +12,10 @@ from core.results import ItemError
 from worker.batcher import Batcher
 from worker.engine.options import EngineOptions
 from worker.engine.packed import load_packed
+from worker.engine.packed_pass import PassInputs
 from worker.engine.process import EngineProcess
 from worker.engine.protocol import Prompts
+from worker.piece import Request
 
 TOKEN = 290  # in none of the prompts that a start tries
 TOLERANCE = 1e-5
@@ -91,6 +93,15 @@ def test_items_whose_shared_prefix_holds_the_token_all_fail_and_the_rest_stand(f
     found = outcomes_of(living, prompts_of(sequences(24, set(), prefix=spoilt)))
     check(found, clean, {number for number in range(24) if number % 5 != 4})
     assert len(living.batches) == 2
+
+
+def test_a_lone_sequence_meets_no_token_but_its_own_where_a_pass_is_filled_up(folder):
+    engine = load_packed(options_of(folder), lambda: None)
+    ids = np.arange(40, 53, dtype=np.int32)
+    ((_, host, _),) = engine._plan(Request(0, prompts_of([ids])).piece().batch("packed"))
+    tokens = PassInputs.read(host.flat, host.shape, host.tile_rows).ids_1T[0]
+    assert len(tokens) > len(ids)
+    assert set(tokens.tolist()) == set(ids.tolist())
 
 
 def test_an_engine_process_does_the_same(folder):

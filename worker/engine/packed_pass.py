@@ -2,6 +2,7 @@
 
 The buffer's sections have sizes that are rounded up, so that few different ones occur: tokens that fill up are segments
 of their own that nobody reads, at least one of them, rows that fill up are no tile's, and tiles that fill up have no rows.
+Those tokens are the pass's own first one: nothing that is no number comes into it that its sequences don't bring.
 
     T = packed tokens, Q = rows of the last layer, N = tiles, R = scored positions, L = most labels
 """
@@ -171,7 +172,7 @@ def _filled(
     missing = num_tokens - len(ids_T)
     fillers = [_FILLER] * (missing // _FILLER) + ([missing % _FILLER] if missing % _FILLER else [])
     return (
-        np.concatenate([ids_T, np.zeros(missing, np.int32)]),
+        np.concatenate([ids_T, np.repeat(ids_T[:1], missing)]),
         np.concatenate([tree.lengths_S, np.array(fillers, np.int64)]),
         np.concatenate([tree.parents_S, np.full(len(fillers), -1, np.int64)]),
     )
