@@ -4,7 +4,8 @@
 
 Starts ``rankmill up`` with the fake model in a folder of its own, runs one small job, then leaves it alone. Statements are
 counted in Postgres' own log (``log_statement = all``, transaction control included); memory is the proportional set size
-of every process, connections are Postgres' own list, keys are Valkey's. Ends with a short table and a JSON line.
+of every process, connections are Postgres' own list, keys are Valkey's. Ends with the statements that came most often, a
+short table and a JSON line. ``tests/benchmarks/test_idle_stack.py`` runs a minute of it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import family
@@ -24,13 +26,15 @@ import psutil
 import psycopg
 import redis
 
-STATEMENT = re.compile(r"LOG: +(execute|statement)\b")
+STATEMENT = re.compile(r"LOG: +(?:execute [^:]*|statement): *\s*(.*)")  # its first line with something in it
+MOST = 12  # statements that are shown
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
-    minutes = parser.parse_args().minutes
+    parser.add_argument("--settle-seconds", type=float, default=60, help="what a start leaves behind settles in them")
+    chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rankmill-idle-") as folder:
         Path(folder).chmod(0o755)
         up = subprocess.Popen(
@@ -39,13 +43,13 @@ def main() -> None:
             text=True,
         )
         try:
-            report(up, Path(folder), minutes)
+            report(up, Path(folder), minutes=chosen.minutes, settle_seconds=chosen.settle_seconds)
         finally:
             up.terminate()
             up.wait(60)
 
 
-def report(up: subprocess.Popen[str], folder: Path, minutes: float) -> None:
+def report(up: subprocess.Popen[str], folder: Path, *, minutes: float, settle_seconds: float) -> None:
     url = ready_url(up)
     body = {"query": "q ", "items": ["a", "b"]}
     assert httpx.post(f"{url}/v1/jobs", json=body, headers={"Prefer": "wait=30"}).status_code == 200
@@ -53,11 +57,14 @@ def report(up: subprocess.Popen[str], folder: Path, minutes: float) -> None:
     with psycopg.connect(addresses["RANKMILL_DATABASE_URL"], autocommit=True) as connection:
         connection.execute("ALTER SYSTEM SET log_statement = 'all'")
         connection.execute("SELECT pg_reload_conf()")
-        time.sleep(60)  # what a start leaves behind settles
-        before = look(up.pid, connection, addresses, folder)
+        time.sleep(settle_seconds)
+        before, num_before = look(up.pid, connection, addresses), len(statements(folder))
         time.sleep(minutes * 60)
-        after = look(up.pid, connection, addresses, folder)
-    rate = (after.pop("statements") - before.pop("statements")) / (minutes * 60)
+        asked = statements(folder)[num_before:]
+        after = look(up.pid, connection, addresses)
+    rate = len(asked) / (minutes * 60)
+    for statement, count in Counter(asked).most_common(MOST):
+        print(f"{count / (minutes * 60):8.2f} a second  {statement[:100]}")
     print(f"{'':14}{'before':>10}{'after':>10}")
     for name, value in before.items():
         print(f"{name:14}{value:>10}{after[name]:>10}")
@@ -73,7 +80,12 @@ def ready_url(up: subprocess.Popen[str]) -> str:
     raise SystemExit("rankmill up ended before it was ready")
 
 
-def look(pid: int, connection: psycopg.Connection, addresses: dict[str, str], folder: Path) -> dict[str, int]:
+def statements(folder: Path) -> list[str]:
+    """Every statement that Postgres has logged, by its first line."""
+    return STATEMENT.findall((folder / "logs" / "postgres.log").read_text(errors="replace"))
+
+
+def look(pid: int, connection: psycopg.Connection, addresses: dict[str, str]) -> dict[str, int]:
     processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
     memory = {"total": 0}
     for process in processes:
@@ -85,13 +97,11 @@ def look(pid: int, connection: psycopg.Connection, addresses: dict[str, str], fo
     (connections,) = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE client_port > 0").fetchone()
     with redis.Redis.from_url(addresses["RANKMILL_REDIS_URL"]) as client:
         keys = client.dbsize()
-    log = (folder / "logs" / "postgres.log").read_text(errors="replace")
     names = ("total", "api", "scheduler", "worker", "deliverer")
     return {
         **{f"{name} MB": memory.get(name, 0) for name in names},
         "connections": connections,
         "keys": keys,
-        "statements": len(STATEMENT.findall(log)),
     }
 
 
