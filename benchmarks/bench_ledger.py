@@ -23,7 +23,7 @@ from sqlalchemy import text
 from core.chunks import ChunkKey, NewItem, cut
 from core.jobs import JobParameters, NewJob
 from core.results import ChunkResults, Evidence
-from store import chunks, hints, jobs, migrate
+from store import chunks, hints, jobs, migrate, saves
 from store.clients import DEFAULT_CLIENT_ID
 from store.database import Database
 from store.hints import celery_app
@@ -128,7 +128,7 @@ def claim_and_save(url: str, job_ids: list[UUID], num_threads: int) -> None:
             evidence=Evidence("r", "float32", "1"),
         )
         with database.begin() as connection:
-            assert chunks.save(connection, claim, results, owner="a")
+            assert saves.save(connection, claim, results, owner="a")
 
     with ThreadPoolExecutor(num_threads) as pool:
         list(pool.map(one, keys))

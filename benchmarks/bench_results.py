@@ -29,7 +29,7 @@ from servers import running_servers
 from core.chunks import ChunkKey, ChunkPayload, NewChunk
 from core.jobs import JobParameters, NewJob
 from core.results import ChunkResults, Evidence
-from store import chunks, jobs, uploads
+from store import chunks, jobs, saves, uploads
 from store.clients import DEFAULT_CLIENT_ID
 from store.database import Database
 from store.migrate import migrate
@@ -82,7 +82,7 @@ def save(connection, key, random) -> None:
         prompt_tokens=random.integers(50, 400, claim.num_items).tolist(),
         evidence=Evidence("1", "float32", "1"),
     )
-    assert chunks.save(connection, claim, results, owner="bench")
+    assert saves.save(connection, claim, results, owner="bench")
 
 
 @contextmanager

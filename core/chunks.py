@@ -87,6 +87,7 @@ class Claim:
     num_tokens: int = 0  # by the estimate of whoever cut it
     is_small: bool = False
     is_whole: bool = False  # no other chunk is of its job, which ends with it
+    has_webhook: bool = False  # the end of its job writes a delivery
 
 
 def encode_payload(payload: ChunkPayload) -> bytes:

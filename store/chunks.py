@@ -1,4 +1,4 @@
-"""Chunks in the ledger: claimed under a lease, renewed, saved once behind a fence, or given back.
+"""Chunks in the ledger: claimed under a lease, renewed, or given back. How they are saved is in ``store.saves``.
 
 A claim is committed without waiting for the disk: a claim that is lost is made again, and the owner, unique to a process'
 start, guards an epoch that is used twice.
@@ -6,7 +6,6 @@ start, guards an epoch that is used twice.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +13,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from core.chunks import ChunkKey, ChunkPayload, Claim
-from core.errors import Broken
 from core.jobs import JobParameters
-from core.results import ChunkResults, ItemError
 from store import metrics, payloads, rows, tally
-from store.number_arrays import Integers, Reals
-
-_ITEM_ERRORS = frozenset(ItemError)
 
 # One statement, so that it can be a transaction of its own. All of it sees the ledger as it was when it began: a job that
 # another claim is just starting counts as queued, and one that still arrives as neither. The chunk is locked after its job,
@@ -38,7 +32,7 @@ _TAKE = text("""
                 OR EXISTS (SELECT FROM jobs WHERE id = :job_id AND state IN ('queued', 'running')))
         RETURNING epoch, attempts, first_index, num_items, num_tokens_estimate AS num_tokens)
     SELECT c.*, (SELECT waited_seconds FROM started) AS waited_seconds, j.num_items = c.num_items AS is_whole,
-           j.is_small, j.parameters, j.template_version, i.payload,
+           j.webhook_url IS NOT NULL AS has_webhook, j.is_small, j.parameters, j.template_version, i.payload,
            set_config('synchronous_commit', 'off', true)  -- of this transaction
       FROM claimed c JOIN jobs j ON j.id = :job_id
       JOIN chunk_inputs i ON i.job_id = :job_id AND i.chunk_no = :chunk_no
@@ -72,34 +66,6 @@ _RELEASE = text(f"""
     UPDATE chunks c SET state = 'pending', lease_owner = NULL, lease_until = NULL, hinted_at = NULL, hinted_to = NULL
       FROM mine WHERE c.job_id = mine.job_id AND c.chunk_no = mine.chunk_no
 """)  # noqa: S608
-
-# The fence comes first and the insert depends on it. Inputs go with the save, unless something may need them again.
-# Where the job ends in the same transaction, it is locked before its chunk. Any other save only reads it: saves of one job
-# would wait for each other.
-_SAVE = text("""
-    WITH won AS (
-        UPDATE chunks SET state = 'done', lease_owner = NULL, lease_until = NULL
-         WHERE job_id = :job_id AND chunk_no = :chunk_no AND state = 'leased' AND epoch = :epoch
-           AND lease_owner = :owner
-           AND (NOT :is_whole OR EXISTS (SELECT FROM jobs WHERE id = :job_id FOR NO KEY UPDATE))
-        RETURNING job_id, chunk_no, first_index, num_items),
-    gone AS (
-        DELETE FROM chunk_inputs i USING won, jobs j
-         WHERE i.job_id = :job_id AND i.chunk_no = :chunk_no AND j.id = won.job_id AND :num_failed = 0
-           AND NOT (j.parameters ->> 'keep_inputs')::bool)
-    INSERT INTO results (job_id, chunk_no, first_index, num_items, label_logprobs, label_offsets, prompt_tokens,
-                         cached_tokens, tokens_dropped, errors, item_ids, item_indexes, query_nos, num_succeeded,
-                         num_failed, prompt_tokens_total, cached_tokens_total, num_low_mass, calibrated, revision, dtype,
-                         template_version, engine_version, epoch)
-    SELECT won.job_id, won.chunk_no, won.first_index, won.num_items, CAST(:label_logprobs AS real[]),
-           CAST(:label_offsets AS int[]), CAST(:prompt_tokens AS int[]), CAST(:cached_tokens AS int[]),
-           CAST(:tokens_dropped AS int[]), CAST(:errors AS text[]), CAST(:item_ids AS text[]),
-           CAST(:item_indexes AS bigint[]), CAST(:query_nos AS int[]), won.num_items - :num_failed, :num_failed,
-           :prompt_tokens_total, :cached_tokens_total, :num_low_mass, :calibrated, :revision, :dtype, j.template_version,
-           :engine_version, :epoch
-      FROM won JOIN jobs j ON j.id = won.job_id
-    RETURNING chunk_no
-""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +119,15 @@ def take(
     if row.waited_seconds is not None:
         tally.observe(connection, metrics.QUEUE_WAIT.labels(lane(row.is_small)), row.waited_seconds)
     claim = Claim(
-        key, row.epoch, row.attempts, row.first_index, row.num_items, row.num_tokens, row.is_small, row.is_whole
+        key,
+        row.epoch,
+        row.attempts,
+        row.first_index,
+        row.num_items,
+        row.num_tokens,
+        is_small=row.is_small,
+        is_whole=row.is_whole,
+        has_webhook=row.has_webhook,
     )
     return claim, _packed(row)
 
@@ -177,47 +151,6 @@ def release(connection: Connection, claims: Sequence[Claim], *, owner: str) -> i
     return num_released
 
 
-def save(connection: Connection, claim: Claim, results: ChunkResults, *, owner: str) -> bool:
-    """Store a chunk's results and close it. False: the claim is not ours any more, and nothing was stored.
-
-    Where the chunk is its whole job, the job is locked too: ``endings.end`` may follow in the same transaction.
-    """
-    if results.num_items != claim.num_items or len(results.prompt_tokens) != claim.num_items:
-        raise Broken(f"{results.num_items} results for the {claim.num_items} items of {claim.key}")
-    evidence = results.evidence
-    saved = connection.execute(
-        _SAVE,
-        {
-            **claim.key._asdict(),
-            "epoch": claim.epoch,
-            "owner": owner,
-            "is_whole": claim.is_whole,
-            "label_logprobs": Reals(results.label_logprobs),
-            "label_offsets": _integers(results.label_offsets),
-            "prompt_tokens": Integers(results.prompt_tokens),
-            "cached_tokens": _integers(results.cached_tokens),
-            "tokens_dropped": _integers(results.tokens_dropped),
-            "errors": results.errors,
-            "item_ids": results.item_ids,
-            "item_indexes": results.item_indexes,
-            "query_nos": _integers(results.query_nos),
-            "num_failed": results.num_failed,
-            "prompt_tokens_total": sum(results.prompt_tokens),
-            "cached_tokens_total": sum(results.cached_tokens or ()),
-            "num_low_mass": results.num_low_mass,
-            "calibrated": results.calibrated,
-            "revision": "" if evidence is None else evidence.revision,
-            "dtype": "" if evidence is None else evidence.dtype,
-            "engine_version": "" if evidence is None else evidence.engine_version,
-        },
-    ).one_or_none()
-    if saved is None:
-        tally.add(connection, metrics.STALE_RESULTS)
-        return False
-    _tally(connection, results)
-    return True
-
-
 def lane(is_small: bool) -> str:
     """Which lane the chunks of a job take, by its name in the metrics."""
     return "small" if is_small else "bulk"
@@ -225,20 +158,6 @@ def lane(is_small: bool) -> str:
 
 def _packed(row: Row[Any]) -> PackedChunk:
     return PackedChunk(row.parameters, row.template_version, row.is_small, row.payload)
-
-
-def _tally(connection: Connection, results: ChunkResults) -> None:
-    num_failed = results.num_failed
-    tally.add(connection, metrics.CHUNKS)
-    tally.add(connection, metrics.ITEMS.labels("succeeded"), results.num_items - num_failed)
-    tally.add(connection, metrics.ITEMS.labels("failed"), num_failed)
-    tally.add(connection, metrics.PROMPT_TOKENS, sum(results.prompt_tokens))
-    for error, num_items in Counter(filter(None, results.errors or ())).items():
-        tally.add(connection, metrics.ITEM_ERRORS.labels(error if error in _ITEM_ERRORS else "other"), num_items)
-
-
-def _integers(values: list[int] | None) -> Integers | None:
-    return None if values is None else Integers(values)
 
 
 def _columns(claims: Sequence[Claim]) -> dict[str, list[object]]:

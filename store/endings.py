@@ -23,8 +23,8 @@ _SUMS = """
            COALESCE(sum(prompt_tokens_total), 0) AS prompt_tokens,
            COALESCE(sum(cached_tokens_total), 0) AS cached_tokens,
            COALESCE(sum(num_low_mass), 0) AS num_low_mass
-      FROM results WHERE job_id = :job_id
 """
+_ITS_RESULTS = "FROM results WHERE job_id = :job_id"
 
 _FREEZE = """
     finished_at = now(), touched_at = now(), num_succeeded = s.num_succeeded, num_failed = s.num_failed,
@@ -35,11 +35,19 @@ _FREEZE = """
 """
 
 _COMPLETE = text(f"""
-    UPDATE jobs j SET state = 'completed', {_FREEZE} FROM ({_SUMS}) s
+    UPDATE jobs j SET state = 'completed', {_FREEZE} FROM ({_SUMS} {_ITS_RESULTS}) s
      WHERE j.id = :job_id AND j.state = 'running'
        AND NOT EXISTS (SELECT FROM chunks WHERE job_id = :job_id AND state IN ('pending', 'leased'))
     RETURNING j.*
 """)  # noqa: S608 - its parts are constants of ours
+
+# Part of a statement that inserts all results of the job, as ``saved``, and closes its only chunk: neither is seen in it yet.
+COMPLETED = f"""
+    completed AS (
+        UPDATE jobs j SET state = 'completed', {_FREEZE} FROM ({_SUMS} FROM saved) s
+         WHERE j.id = :job_id AND j.state = 'running' AND EXISTS (SELECT FROM saved)
+        RETURNING j.*)
+"""  # noqa: S608
 
 _DROP_CHUNKS = text("""
     WITH open AS (SELECT chunk_no FROM chunks WHERE job_id = :job_id AND state IN ('pending', 'leased')
@@ -49,7 +57,7 @@ _DROP_CHUNKS = text("""
 """)
 
 _END = text(f"""
-    UPDATE jobs j SET state = :state, error = CAST(:error AS jsonb), {_FREEZE} FROM ({_SUMS}) s
+    UPDATE jobs j SET state = :state, error = CAST(:error AS jsonb), {_FREEZE} FROM ({_SUMS} {_ITS_RESULTS}) s
      WHERE j.id = :job_id RETURNING j.*
 """)  # noqa: S608
 
@@ -65,6 +73,8 @@ _LOW_MASS = rows.to_json(
     ]
 )
 
+FREEZE_VALUES = {"low_mass": _LOW_MASS}
+
 _DELIVERY = text("""
     INSERT INTO deliveries (job_id, client_id, event, url, body)
     VALUES (:job_id, :client_id, :event, :url, :body)
@@ -75,13 +85,12 @@ def end(connection: Connection, job_id: UUID) -> bool:
     """Complete the job if none of its chunks is open. True if this call did.
 
     Call it in a transaction of its own after each save: of two last chunks that are saved at once, the one whose save
-    commits later sees both done. The save of a chunk that is its whole job has locked it, and may be in the transaction.
+    commits later sees both done. The save of a chunk that is its whole job ends it by itself, in ``store.saves``.
     """
-    row = connection.execute(_COMPLETE, {"job_id": job_id, "low_mass": _LOW_MASS}).mappings().one_or_none()
+    row = connection.execute(_COMPLETE, {"job_id": job_id, **FREEZE_VALUES}).mappings().one_or_none()
     if row is None:
         return False
-    tally.add(connection, metrics.JOBS_ENDED.labels(JobState.COMPLETED))
-    _write_delivery(connection, row)
+    follow_up(connection, row)
     return True
 
 
@@ -118,19 +127,20 @@ def abort(
                 "job_id": job_id,
                 "state": state,
                 "error": None if error is None else rows.to_json(error),
-                "low_mass": _LOW_MASS,
+                **FREEZE_VALUES,
             },
         )
         .mappings()
         .one()
     )
-    tally.add(connection, metrics.JOBS_ENDED.labels(state))
     tally.add(connection, metrics.ITEMS.labels("cancelled"), ended["num_cancelled"])
-    _write_delivery(connection, ended)
+    follow_up(connection, ended)
     return rows.to_job(ended)
 
 
-def _write_delivery(connection: Connection, job: RowMapping) -> None:
+def follow_up(connection: Connection, job: RowMapping) -> None:
+    """What the transaction that has ended the job still does: count it, and write the delivery of its webhook."""
+    tally.add(connection, metrics.JOBS_ENDED.labels(job["state"]))
     if job["webhook_url"] is None:
         return
     connection.execute(

@@ -47,7 +47,11 @@ _JOB = """
                                         AND o.state IN ('receiving', 'queued', 'running')) < :small_lane_cap AS is_hinted
           FROM j)
 """
-_CREATED = f"SELECT {rows.JOB_COLUMNS}, job.is_hinted FROM job, j {rows.NO_SUMS}"  # noqa: S608 - constants of ours
+# The scheduler hears at the commit of what nobody else hints.
+_CREATED = f"""
+    SELECT {rows.JOB_COLUMNS}, job.is_hinted, CASE WHEN NOT job.is_hinted THEN pg_notify(:channel, '') END
+      FROM job, j {rows.NO_SUMS}
+"""  # noqa: S608 - constants of ours
 
 
 @cache
@@ -60,15 +64,17 @@ def submit(
     database: Database, new: NewJob, chunks: Sequence[NewChunk], *, small_lane_cap: int, claim: Claim | None = None
 ) -> Created:
     """``create`` in a transaction of its own. Makes today's partitions first where nobody has yet."""
+    is_one_statement = claim is None and len(chunks) <= CHUNKS_PER_STATEMENT
+    begin = database.autocommit if is_one_statement else database.begin
     try:
-        with database.begin("api.submit") as connection:
+        with begin("api.submit") as connection:
             return create(connection, new, chunks, small_lane_cap=small_lane_cap, claim=claim)
     except IntegrityError as error:
         if not partitions.is_missing(error):
             raise
     with database.begin() as connection:
         partitions.ensure_partitions(connection)
-    with database.begin("api.submit") as connection:
+    with begin("api.submit") as connection:
         return create(connection, new, chunks, small_lane_cap=small_lane_cap, claim=claim)
 
 
@@ -105,6 +111,7 @@ def create(
                 "webhook_url": new.webhook_url,
                 "expires_in_seconds": new.expires_in_seconds,
                 "small_lane_cap": small_lane_cap,
+                "channel": rows.WORK_CHANNEL,
                 **columns(first),
             },
         )
@@ -117,10 +124,7 @@ def create(
     insert_chunks(connection, job.id, rest, is_hinted=is_hinted)
     tally.add(connection, metrics.JOBS_CREATED.labels(new.parameters.method))
     arrivals.note(job)
-    if is_hinted:
-        return Created(job, [ChunkKey(job.id, chunk.chunk_no) for chunk in chunks])
-    connection.execute(text("SELECT pg_notify(:channel, '')"), {"channel": rows.WORK_CHANNEL})
-    return Created(job, [])
+    return Created(job, [ChunkKey(job.id, chunk.chunk_no) for chunk in chunks] if is_hinted else [])
 
 
 _GET = text(f"SELECT {rows.JOB_COLUMNS} FROM jobs j {rows.LIVE_SUMS_OF_ONE} WHERE j.id = :job_id")  # noqa: S608

@@ -12,7 +12,7 @@ import structlog
 from core.chunks import ChunkKey, Claim
 from core.errors import NotReady
 from core.results import ChunkResults
-from store import chunks, failpoints, jobs, metrics
+from store import chunks, failpoints, jobs, metrics, saves
 from store.database import Database
 from worker.leases import Leases
 from worker.meter import Meter
@@ -52,7 +52,7 @@ class Ledger:
     def save(self, claim: Claim, results: ChunkResults) -> bool:
         """Save and let go; False where the chunk is somebody else's, or over. While Postgres is away, wait for it.
 
-        A job that is this chunk alone ends in the same transaction; of any other job nothing but ``end`` finds the end.
+        A job that is this chunk alone ends with it; of any other job nothing but ``end`` finds the end.
 
         A refused chunk may be nobody's: its claim was lost in a crash of Postgres, or its lease ran out. The work is
         still good then, and is saved under a new claim. A connection that breaks during COMMIT leaves us ignorant: a
@@ -91,20 +91,21 @@ class Ledger:
 
     def _save_while_ours(self, claim: Claim, results: ChunkResults) -> tuple[bool, bool]:
         """Whether it is saved, and whether any try broke."""
+        writes_delivery = claim.is_whole and claim.has_webhook  # any other save is one statement
+        begin = self.database.begin if writes_delivery else self.database.autocommit
         for num_broken, pause in enumerate(pauses()):
             if not self.leases.is_ours(claim):
                 return False, num_broken > 0
             try:
-                with self.database.begin("worker.save") as connection:
-                    is_saved = chunks.save(connection, claim, results, owner=self.owner)
-                    is_ended = is_saved and claim.is_whole and jobs.end(connection, claim.key.job_id)
+                with begin("worker.save") as connection:
+                    is_saved = saves.save(connection, claim, results, owner=self.owner, and_end=claim.is_whole)
             except NotReady as error:
                 metrics.RETRIES.labels("save").inc()
                 log.warning("save waits", job_id=str(claim.key.job_id), chunk_no=claim.key.chunk_no, reason=str(error))
                 self.leases.wait_while_ours(claim, seconds=pause)
             else:
                 self.leases.let_go(claim)
-                if is_ended:
+                if is_saved and claim.is_whole:
                     self._tell_end(claim.key.job_id)
                 if not is_saved:
                     log.warning("stale save refused", job_id=str(claim.key.job_id), chunk_no=claim.key.chunk_no)

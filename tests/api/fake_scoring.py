@@ -6,7 +6,7 @@ import math
 import zlib
 
 from core.results import ChunkResults, Evidence
-from store import chunks, jobs
+from store import chunks, jobs, saves
 
 
 def fake_score(content):
@@ -24,7 +24,7 @@ def score_chunk(database, key, *, owner="scorer", failing=()):
     scores = [fake_score(content) for content in payload.contents]
     failed = [claim.first_index + place in failing for place in range(claim.num_items)]
     with database.begin() as connection:
-        chunks.save(
+        saves.save(
             connection,
             claim,
             ChunkResults(

@@ -21,7 +21,10 @@ CALL_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Cuts the connection at the COMMIT of a transaction in which ``said`` was sent, before or after it is done."""
+    """Cuts the connection at the COMMIT of a transaction in which ``said`` was sent, before or after it is done.
+
+    A statement outside of any transaction is its own COMMIT.
+    """
 
     said: bytes
     is_done: bool
@@ -31,7 +34,7 @@ class Cut:
 class Connection:
     def __init__(self, client, server):
         self.writers = [client, server]
-        self.has_said = self.is_doomed = False
+        self.has_begun = self.has_said = self.is_doomed = False
 
     def reset(self):
         for writer in self.writers:
@@ -159,8 +162,11 @@ class Proxy:
     def _is_cut(self, data, connection, *, is_up):
         if not is_up:
             return connection.is_doomed  # the answer to the COMMIT
+        connection.has_begun = connection.has_begun or b"BEGIN" in data
         connection.has_said = connection.has_said or self._cut.said in data
-        if connection.has_said and b"COMMIT" in data:
+        if connection.has_said and (b"COMMIT" in data or not connection.has_begun):
             connection.is_doomed = self._cut.is_done
             return not self._cut.is_done
+        if b"COMMIT" in data or b"ROLLBACK" in data:
+            connection.has_begun = False
         return False

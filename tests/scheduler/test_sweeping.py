@@ -8,7 +8,7 @@ from core.chunks import ChunkKey
 from core.queues import DELIVER_QUEUE, ENDED_CHANNEL
 from core.results import ChunkResults
 from core.states import JobState
-from store import chunks, jobs
+from store import chunks, jobs, saves
 from store.sweeps import Needed, needed
 
 PREFIX = "test:"
@@ -18,7 +18,7 @@ def claim_and_save(database, job, chunk_no=0):
     with database.begin() as connection:
         mine = chunks.claim(connection, ChunkKey(job.id, chunk_no), owner="w1", lease_seconds=30)
         results = ChunkResults(mine.num_items, [-1.0, -2.0] * mine.num_items, [1] * mine.num_items)
-        assert chunks.save(connection, mine, results, owner="w1")
+        assert saves.save(connection, mine, results, owner="w1")
 
 
 def test_an_idle_ledger_needs_no_sweep(database, create):

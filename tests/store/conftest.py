@@ -9,7 +9,7 @@ import pytest
 from core.chunks import NewItem, cut
 from core.jobs import JobParameters, NewJob
 from core.results import ChunkResults, Evidence
-from store import chunks, jobs
+from store import chunks, jobs, saves
 from store.clients import DEFAULT_CLIENT_ID
 
 
@@ -67,7 +67,7 @@ def save(database):
 
     def save(claim, *, owner="a", and_end=True, **changes):
         with database.begin() as connection:
-            saved = chunks.save(connection, claim, results_for(claim, **changes), owner=owner)
+            saved = saves.save(connection, claim, results_for(claim, **changes), owner=owner)
         if and_end:
             with database.begin() as connection:
                 jobs.end(connection, claim.key.job_id)

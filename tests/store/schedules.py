@@ -23,7 +23,7 @@ from core.errors import Refused
 from core.jobs import JobParameters, NewJob
 from core.results import ChunkResults, Evidence
 from core.states import JobState
-from store import chunks, jobs, retries, sweeps, uploads, windows
+from store import chunks, jobs, retries, saves, sweeps, uploads, windows
 from store.clients import DEFAULT_CLIENT_ID
 
 CLIENT = {"client_id": DEFAULT_CLIENT_ID}
@@ -253,9 +253,12 @@ class Schedules(RuleBasedStateMachine):
 
         own = self.told.chunks.get(claim.key.job_id, [])  # empty where the job was deleted
         results = results_of(claim, num_failed, own[claim.key.chunk_no] if own else None)
-        is_saved = self.do(lambda c: chunks.save(c, claim, results, owner=held.owner), won, leaves_open=leaves_open)
+        and_end = then == "end" and claim.is_whole
+        is_saved = self.do(
+            lambda c: saves.save(c, claim, results, owner=held.owner, and_end=and_end), won, leaves_open=leaves_open
+        )
         assert is_saved in (None, is_ours), "a save wins while the lease is its own, and only then"
-        if is_saved and then != "nothing":
+        if is_saved and then != "nothing" and not and_end:
             (self.end if then == "end" else self.cancel)(claim.key.job_id, leaves_open=False)
 
     @rule(job_id=all_jobs, leaves_open=stays_open)

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from core.chunks import ChunkKey
 from core.states import JobState
-from store import chunks, jobs, sweeps
+from store import chunks, jobs, saves, sweeps
 
 
 def test_of_two_claims_at_once_one_gets_nothing(database, create, in_background):
@@ -67,7 +67,7 @@ def test_a_save_that_meets_a_cancel_does_not_deadlock_and_one_of_them_wins(
     job = create()
     mine = claim(job)
     with database.begin() as first:
-        assert chunks.save(first, mine, results_for(mine), owner="a") is True
+        assert saves.save(first, mine, results_for(mine), owner="a") is True
 
         def other():
             with database.begin() as second:
@@ -105,7 +105,7 @@ def test_the_save_of_a_whole_job_that_meets_a_cancel_wins_no_row(
 
         def other():
             with database.begin() as second:
-                return chunks.save(second, mine, results_for(mine), owner="a")
+                return saves.save(second, mine, results_for(mine), owner="a", and_end=True)
 
         wait = in_background(other)
         assert wait.is_blocked(), "the save locks the job first, as the cancel does"
@@ -113,13 +113,13 @@ def test_the_save_of_a_whole_job_that_meets_a_cancel_wins_no_row(
     assert read(job).counts.cancelled == 2
 
 
-def test_a_cancel_that_meets_the_save_and_end_of_a_whole_job_finds_it_completed(
+def test_a_cancel_that_meets_the_save_of_a_whole_job_finds_it_completed(
     results_for, database, create, claim, in_background
 ):
     job = create(2)
     mine = claim(job)
     with database.begin() as first:
-        assert chunks.save(first, mine, results_for(mine), owner="a") is True
+        assert saves.save(first, mine, results_for(mine), owner="a", and_end=True) is True
 
         def other():
             with database.begin() as second:
@@ -127,8 +127,26 @@ def test_a_cancel_that_meets_the_save_and_end_of_a_whole_job_finds_it_completed(
 
         wait = in_background(other)
         assert wait.is_blocked()
-        assert jobs.end(first, job.id) is True, "the cancel holds nothing that the end waits for"
     assert wait().state == JobState.COMPLETED
+
+
+def test_a_job_that_changes_while_the_save_of_all_of_it_waits_is_completed_as_it_is_then(
+    results_for, database, create, claim, in_background, read
+):
+    job = create(2)
+    mine = claim(job)
+    with database.begin() as first:
+        first.execute(text("UPDATE jobs SET warnings = '[\"meanwhile\"]' WHERE id = :job_id"), {"job_id": job.id})
+
+        def other():
+            with database.autocommit() as second:
+                return saves.save(second, mine, results_for(mine), owner="a", and_end=True)
+
+        wait = in_background(other)
+        assert wait.is_blocked()
+    assert wait() is True
+    ended = read(job)
+    assert (ended.state, ended.counts.succeeded, ended.warnings) == (JobState.COMPLETED, 2, ["meanwhile"])
 
 
 def test_only_the_save_of_a_whole_job_locks_it(results_for, database, create, claim):
@@ -137,7 +155,7 @@ def test_only_the_save_of_a_whole_job_locks_it(results_for, database, create, cl
         job = create(num_items)
         mine = claim(job)
         with database.begin() as first, database.begin() as second:
-            chunks.save(first, mine, results_for(mine), owner="a")
+            saves.save(first, mine, results_for(mine), owner="a", and_end=mine.is_whole)
             found = second.execute(lock, {"job_id": job.id}).all()
         assert (found == []) is is_locked
 
@@ -186,9 +204,9 @@ def test_when_neither_save_sees_the_other_the_later_end_does(results_for, databa
     job = create()
     one, two = claim(job, 0), claim(job, 1)
     with database.begin() as first:
-        chunks.save(first, one, results_for(one), owner="a")
+        saves.save(first, one, results_for(one), owner="a")
         with database.begin() as second:
-            chunks.save(second, two, results_for(two), owner="a")
+            saves.save(second, two, results_for(two), owner="a")
         with database.begin() as third:
             assert jobs.end(third, job.id) is False, "the first save has not committed yet"
     with database.begin() as connection:

@@ -12,7 +12,7 @@ from core.chunks import ChunkKey
 from core.errors import NotReady
 from core.results import ItemError
 from core.states import JobState
-from store import chunks, jobs
+from store import chunks, jobs, saves
 from worker.engine.protocol import EngineRefused
 from worker.score_chunk import QUICK_RETRIES, Stopping, Unable, run_chunk
 
@@ -173,7 +173,7 @@ def test_the_save_of_a_claim_that_the_heartbeat_found_lost_is_not_even_tried(
         ledger.leases.let_go(ledger.leases.held()[0])
 
     batcher.before_scoring = lose_the_lease
-    monkeypatch.setattr(chunks, "save", lambda *_, **__: pytest.fail("it was tried"))
+    monkeypatch.setattr(saves, "save", lambda *_, **__: pytest.fail("it was tried"))
     run_chunk(key, ledger, scorer)
     assert chunk_row(key).lease_owner == "b"
 
@@ -230,14 +230,14 @@ def test_a_claim_that_waits_for_postgres_gives_its_hint_back_when_the_process_st
 
 def test_a_save_waits_until_postgres_is_back(submit, ledger, scorer, read_job, monkeypatch):
     (key,) = submit(["x"])
-    real_save, failures = chunks.save, iter([True, True, False])
+    real_save, failures = saves.save, iter([True, True, False])
 
     def save(*arguments, **options):
         if next(failures):
             raise NotReady("away")
         return real_save(*arguments, **options)
 
-    monkeypatch.setattr(chunks, "save", save)
+    monkeypatch.setattr(saves, "save", save)
     run_chunk(key, ledger, scorer)
     assert read_job(key.job_id).state is JobState.COMPLETED
 
@@ -246,14 +246,14 @@ def test_a_save_waits_until_postgres_is_back(submit, ledger, scorer, read_job, m
 def test_a_save_whose_commit_was_left_in_doubt_still_ends_the_job(submit, ledger, scorer, read_job, monkeypatch, items):
     *others, key = submit(items, chunk_items=1)
     [run_chunk(other, ledger, scorer) for other in others]
-    real_begin, breaks = ledger.database.begin, iter([True])
+    real_autocommit, breaks = ledger.database.autocommit, iter([False, True])  # the claim's, the save's
 
     class BreaksAfterTheCommit:
         def __init__(self, _stage=""):
             pass
 
         def __enter__(self):
-            self.transaction = real_begin()
+            self.transaction = real_autocommit()
             return self.transaction.__enter__()
 
         def __exit__(self, *error):
@@ -261,27 +261,45 @@ def test_a_save_whose_commit_was_left_in_doubt_still_ends_the_job(submit, ledger
             if next(breaks, False):
                 raise NotReady("the connection broke during COMMIT")
 
-    monkeypatch.setattr(ledger.database, "begin", BreaksAfterTheCommit)
+    monkeypatch.setattr(ledger.database, "autocommit", BreaksAfterTheCommit)
     run_chunk(key, ledger, scorer)
     assert (list(breaks), read_job(key.job_id).state) == ([], JobState.COMPLETED)
 
 
-def test_a_job_of_one_chunk_is_saved_and_ended_together_or_not_at_all(
-    submit, ledger, scorer, read_job, announced, chunk_row, monkeypatch
+def test_a_job_of_one_chunk_is_saved_and_ended_with_its_delivery_or_not_at_all(
+    submit, ledger, scorer, read_job, announced, chunk_row, database, monkeypatch
 ):
-    (key,) = submit(["x"])
-    real_end, seen = jobs.end, []
+    (key,) = submit(["x"], webhook_url="https://receiver.example/hook")
+    real_save, seen = saves.save, []
 
-    def end(*arguments):
+    def save(*arguments, **options):
+        is_saved = real_save(*arguments, **options)
         seen.append(chunk_row(key).state)
         if len(seen) == 1:
-            raise NotReady("Postgres went away between the two")
-        return real_end(*arguments)
+            raise NotReady("Postgres went away before the commit")
+        return is_saved
 
-    monkeypatch.setattr(jobs, "end", end)
+    monkeypatch.setattr(saves, "save", save)
     run_chunk(key, ledger, scorer)
-    assert seen == ["leased", "leased"], "nobody else sees the save before the end"
+    assert seen == ["leased", "leased"], "nobody else sees the save before the end and its delivery"
     assert (read_job(key.job_id).state, announced) == (JobState.COMPLETED, [key.job_id])
+    with database.begin() as connection:
+        assert connection.execute(text("SELECT count(*) FROM deliveries")).scalar() == 1
+
+
+def test_any_other_save_is_one_statement_that_commits_by_itself(submit, ledger, scorer, chunk_row, monkeypatch):
+    keys = [*submit(["x"]), *submit(["x", "y"], chunk_items=1)]
+    real_save, seen = saves.save, []
+
+    def save(*arguments, **options):
+        is_saved = real_save(*arguments, **options)
+        seen.append([chunk_row(key).state for key in keys])
+        return is_saved
+
+    monkeypatch.setattr(saves, "save", save)
+    for key in keys:
+        run_chunk(key, ledger, scorer)
+    assert [states.count("done") for states in seen] == [1, 2, 3]
 
 
 def test_a_job_of_several_chunks_ends_after_its_last_save(
