@@ -41,7 +41,7 @@ _STORE = """
 _WON = "job_id, chunk_no, first_index, num_items"
 
 # It only reads the job: saves of one job would wait for each other.
-_SAVE = text(f"WITH won AS ({_CLOSE} RETURNING {_WON}), {_STORE} SELECT FROM saved")  # noqa: S608 - constants of ours
+_SAVE = text(f"WITH won AS ({_CLOSE} RETURNING {_WON}), {_STORE} SELECT FROM saved")
 
 # Where the job ends too, it is locked before its chunk, as everywhere.
 _LOCKED = "EXISTS (SELECT FROM jobs WHERE id = :job_id FOR NO KEY UPDATE)"
