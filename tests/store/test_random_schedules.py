@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from core.errors import Refused
-from store import chunks, endings, jobs, partitions, retries, sweeps
+from store import chunks, endings, jobs, partitions, retries, saves, sweeps
 
 LOCK_TIMEOUT_MILLISECONDS = 5  # one thread plays all: a lock that is not free at once will not be
 CALM = {
@@ -71,16 +71,22 @@ def never(module, name, value):
 
 
 PLANTED = {
-    "a save without the fence of the epoch": sql(chunks, "_SAVE", "AND epoch = :epoch", ""),
-    "a save without the fence of the owner": sql(chunks, "_SAVE", "AND lease_owner = :owner", ""),
-    "a save that deletes the inputs of failed items": sql(chunks, "_SAVE", "AND :num_failed = 0", ""),
+    "a save without the fence of the epoch": sql(saves, "_SAVE", "AND epoch = :epoch", ""),
+    "a save without the fence of the owner": sql(saves, "_SAVE", "AND lease_owner = :owner", ""),
+    "a save that deletes the inputs of failed items": sql(saves, "_SAVE", "AND :num_failed = 0", ""),
     "a save that counts a failed item as a success": sql(
-        chunks, "_SAVE", "won.num_items - :num_failed, :num_failed,", "won.num_items, CAST(:num_failed AS int) * 0,"
+        saves, "_SAVE", "won.num_items - :num_failed, :num_failed,", "won.num_items, CAST(:num_failed AS int) * 0,"
     ),
-    "a claim that ignores a living lease": sql(chunks, "_CLAIM", "AND lease_until < now()", ""),
-    "a claim that keeps the epoch": sql(chunks, "_CLAIM", "epoch = epoch + 1,", "epoch = greatest(epoch, 1),"),
-    "a claim of a job that still arrives": sql(chunks, "_CLAIM", "AND state = 'running'", ""),
-    "a claim that never starts its job": sql(chunks, "_START", "AND state = 'queued'", "AND state = 'none'"),
+    "a save and end without the fence of the epoch": sql(saves, "_SAVE_AND_END", "AND epoch = :epoch", ""),
+    "a save and end that counts usage twice": sql(
+        saves, "_SAVE_AND_END", "prompt_tokens = s.prompt_tokens", "prompt_tokens = 2 * s.prompt_tokens"
+    ),
+    "a claim that ignores a living lease": sql(chunks, "_TAKE", "AND lease_until < now()", ""),
+    "a claim that keeps the epoch": sql(chunks, "_TAKE", "epoch = epoch + 1,", "epoch = greatest(epoch, 1),"),
+    "a claim of a job that still arrives": sql(
+        chunks, "_TAKE", "state IN ('queued', 'running')", "state IN ('receiving', 'queued', 'running')"
+    ),
+    "a claim that never starts its job": sql(chunks, "_TAKE", "AND state = 'queued'", "AND state = 'none'"),
     "a renewal without the fence of the epoch": sql(chunks, "_RENEW", "AND c.epoch = held.epoch", ""),
     "a lease given back without the fence of the epoch": sql(chunks, "_RELEASE", "AND c.epoch = held.epoch", ""),
     "an end while chunks are open": sql(endings, "_COMPLETE", "state IN ('pending', 'leased')", "state = 'pending'"),
@@ -91,7 +97,7 @@ PLANTED = {
         endings, "_DROP_CHUNKS", "state IN ('pending', 'leased')", "state = 'pending'"
     ),
     "a cancel that forgets what was saved": sql(endings, "_END", "FROM results WHERE", "FROM results WHERE false AND"),
-    "an end without its delivery": never(endings, "_write_delivery", None),
+    "an end without its delivery": never(endings, "follow_up", None),
     "a sweep that ends no job": never(sweeps, "end_finished", []),
     "a sweep that takes living leases": sql(sweeps, "_REOPEN", "AND lease_until < now()", ""),
     "a sweep that reopens no lease": never(sweeps, "reopen_expired_leases", 0),
