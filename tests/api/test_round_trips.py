@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
@@ -46,12 +46,12 @@ class Wire:
             threading.Thread(target=self._down, args=(server, client), daemon=True).start()
 
     def _up(self, client, server):
-        with client, server:
+        with client, server, suppress(OSError):  # either end may close
             while data := client.recv(1 << 16):
                 server.sendall(data)
 
     def _down(self, server, client):
-        with server.makefile("rb") as messages, client:
+        with server.makefile("rb") as messages, client, suppress(OSError):
             while head := messages.read(5):
                 kind, length = struct.unpack(">cI", head)
                 if kind == b"Z":

@@ -68,7 +68,7 @@ part of them belongs to `make test`.
 - a million items with faults, with the memory and the connections of each process.
 
 A process dies at an exact place where `RANKMILL_FAILPOINTS` says so, as in `worker.save.before=kill@2`: the second time,
-before the COMMIT of a save. The stages stand in `store/failpoints.py`; `raise` and `stall:SECONDS` are possible, too. Unset, as
+before a save is committed. The stages stand in `store/failpoints.py`; `raise` and `stall:SECONDS` are possible, too. Unset, as
 it is wherever nobody tests, it costs nothing.
 
 ## Measured
