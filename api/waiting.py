@@ -16,7 +16,6 @@ from api import reading
 from api.process import Process
 from core.errors import NotReady
 from core.jobs import Job
-from core.states import TERMINAL_JOB_STATES
 from store import jobs
 from store.results import Page
 
@@ -46,8 +45,8 @@ async def until_ended(
 ) -> Ended | None:
     """The ended job. None once the time is over, the client is gone, or the process stops: the job goes on."""
 
-    def look(*, is_told: bool) -> Ended | None:
-        return _ended(process, job, max_results, include, is_told=is_told)
+    def look() -> Ended | None:
+        return _ended(process, job, max_results, include)
 
     deadline = asyncio.get_running_loop().time() + seconds
     async with process.ended.watch(job.id) as event:
@@ -57,7 +56,7 @@ async def until_ended(
                     async with asyncio.timeout_at(min(deadline, asyncio.get_running_loop().time() + pause)):
                         await event.wait()
                 is_told = event.is_set()  # looked at once: a notice that comes while we read needs another read
-                ended = await run_in_threadpool(look, is_told=is_told)
+                ended = await run_in_threadpool(look)
                 if ended is not None or is_told or asyncio.get_running_loop().time() >= deadline:
                     return ended
     raise AssertionError("the loop above has no end of its own")
@@ -81,14 +80,12 @@ async def _wake_when_gone(request: Request, event: asyncio.Event) -> None:
     event.set()
 
 
-def _ended(process: Process, job: Job, max_results: int, include: Collection[str], *, is_told: bool) -> Ended | None:
-    """The job with its results if it has ended. Without a notice, its state is looked at first, which is cheap."""
+def _ended(process: Process, job: Job, max_results: int, include: Collection[str]) -> Ended | None:
+    """The job with its results if it has ended."""
     try:
         with process.database.autocommit() as connection:
-            if not is_told and jobs.state_of(connection, job.id) not in TERMINAL_JOB_STATES:
-                return None
-            found = jobs.get(connection, job.id, client_id=job.client_id)
-            if found is None or found.finished_at is None:
+            found = jobs.ended(connection, job.id)
+            if found is None:
                 return None
             return Ended(found, reading.first_page(lambda: nullcontext(connection), found, max_results, include))
     except NotReady as error:  # the job was accepted: the client must not hear otherwise

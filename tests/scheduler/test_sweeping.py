@@ -38,7 +38,7 @@ def test_a_job_that_nobody_ended_is_ended_and_announced(database, leader, sweepi
         message = pubsub.get_message(timeout=5)
     assert message["data"] == str(job.id)
     with database.begin() as connection:
-        assert jobs.state_of(connection, job.id) == JobState.COMPLETED
+        assert jobs.ended(connection, job.id).state == JobState.COMPLETED
 
 
 def test_an_expired_lease_is_reopened(database, leader, sweeping, create):
