@@ -256,7 +256,7 @@ def play_armed(stack, arms):
     stack.kill_and_start("worker-a")
 
 
-@scenario(PART, "a save stalls before its COMMIT for longer than its lease: it is saved once")
+@scenario(PART, "a save stalls for longer than its lease: it is saved once")
 def stalled_save(stack):
     play_armed(stack, f"worker.save.before=stall:{2 * LEASE_SECONDS}")
 
