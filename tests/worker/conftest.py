@@ -104,6 +104,18 @@ def read_job(database):
 
 
 @pytest.fixture
+def chunk_row(database):
+    """A chunk as it is now."""
+
+    def read(key):
+        with database.begin() as connection:
+            query = text("SELECT * FROM chunks WHERE job_id = :job_id AND chunk_no = :chunk_no")
+            return connection.execute(query, key._asdict()).one()
+
+    return read
+
+
+@pytest.fixture
 def read_results(database, read_job):
     def read(job_id: UUID):
         with database.begin() as connection:
