@@ -90,7 +90,7 @@ def test_a_killed_child_is_started_again_and_the_job_it_worked_on_completes(stac
 
 def test_stopping_leaves_no_process_and_a_second_up_finishes_what_was_unfinished(tmp_path):
     sent = items(60_000, prefix="unfinished ")
-    slow = QUICK | {"RANKMILL_FAKE_DELAY": "500"}  # milliseconds a batch: there are five
+    slow = QUICK | {"RANKMILL_FAKE_DELAY": "2000"}  # milliseconds a batch: there are five
     with running_up(tmp_path, model="fake", environment=slow) as (url, up), Client(url) as client:
         job = client.submit({"items": sent})
         assert_stops_and_leaves_no_process(up, signal.SIGTERM)

@@ -31,10 +31,11 @@ LEASE_SECONDS = 600
 LEASED = text("SELECT job_id, chunk_no FROM chunks WHERE state = 'leased'")
 OLD = "now() - interval '1 day'"
 CHUNK_ITEMS = 2
+AFTER_A_STALL = ("save", "save and end", "renew", "give back", "nothing")
 AFTER_A_SAVE = ("end", "end", "nothing", "cancel")  # what a worker does, its death, and what may come between
 
 stays_open = st.sampled_from([False, False, False, True])
-owners = st.sampled_from(["a", "b"])
+owners = st.sampled_from(["a", "a", "a", "b"])  # the same one again is who can take an old claim for its new one
 chunk_numbers = st.sampled_from([0, 0, 0, 1, 1, 2, 3])  # some of them are of no chunk
 
 
@@ -112,11 +113,11 @@ class Schedules(RuleBasedStateMachine):
     def begin_with_a_job(self):
         return self.submit(num_items=5, keep_inputs=False, url="http://x")
 
-    @initialize(target=claims, owner=owners)
-    def begin_with_a_claim(self, owner):
-        job_id = self.submit(num_items=2, keep_inputs=False, url=None)
+    @initialize(target=claims, owner=owners, num_chunks=st.sampled_from([1, 2]))
+    def begin_with_all_chunks_of_a_job_claimed(self, owner, num_chunks):
+        job_id = self.submit(num_items=num_chunks * CHUNK_ITEMS, keep_inputs=False, url=None)
         self.promises_are_kept()
-        return bundled(self._claim(job_id, 0, owner))
+        return bundled(*(self._claim(job_id, number, owner) for number in range(num_chunks)))
 
     # Clients
 
@@ -229,13 +230,13 @@ class Schedules(RuleBasedStateMachine):
             self.save(lost, num_failed=0, then="nothing", leaves_open=False)
         return bundled(lost, again)
 
-    @rule(target=claims, held=claims, owner=owners, then=st.sampled_from(["save", "renew", "give back", "nothing"]))
+    @rule(target=claims, held=claims, owner=owners, then=st.sampled_from(AFTER_A_STALL))
     def stall(self, held, owner, then):
         """The lease runs out, a hint comes again, and whoever stalled goes on where it was."""
         self.let_a_lease_run_out(held)
         again = self._claim(*held.claim.key, owner)
-        if then == "save":
-            self.save(held, num_failed=0, then="nothing", leaves_open=False)
+        if then in ("save", "save and end"):
+            self.save(held, num_failed=0, then="nothing" if then == "save" else "end", leaves_open=False)
         elif then != "nothing":
             (self.renew if then == "renew" else self.give_back)(held)
         return bundled(again)
