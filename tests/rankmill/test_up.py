@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import zlib
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -94,12 +95,13 @@ def test_stopping_leaves_no_process_and_a_second_up_finishes_what_was_unfinished
     with running_up(tmp_path, model="fake", environment=slow) as (url, up), Client(url) as client:
         job = client.submit({"items": sent})
         assert_stops_and_leaves_no_process(up, signal.SIGTERM)
+    stopped_at = datetime.now(UTC)
     with running_up(tmp_path, model="fake", environment=QUICK) as (url, up), Client(url) as client:
-        before = client.job(job.id)
-        assert client.wait(job.id).counts.succeeded == len(sent)
+        job = client.wait(job.id)
+        assert job.counts.succeeded == len(sent)
         assert_every_score_is_right(client, job.id, sent)
         assert_stops_and_leaves_no_process(up, signal.SIGINT)
-    assert before.counts.pending > 0, "the first run finished it: this test has shown nothing"
+    assert job.finished_at > stopped_at, "the first run finished it: this test has shown nothing"
 
 
 def test_killing_up_itself_leaves_no_process_and_the_folder_works_again(tmp_path):
