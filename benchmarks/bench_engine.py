@@ -28,6 +28,7 @@ from worker.engine.libraries import import_all
 import_all()  # as an engine process begins
 
 import numpy as np  # noqa: E402 - after the libraries
+import system_model  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 import triton  # noqa: E402
@@ -54,13 +55,8 @@ def random_model():
     """The model, seeded; its vocabulary in as many rows as Qwen3's."""
     torch.manual_seed(0)
     config = transformers.Qwen3Config(
-        hidden_size=1024,
-        intermediate_size=3072,
-        num_hidden_layers=28,
-        num_attention_heads=16,
-        num_key_value_heads=8,
-        head_dim=128,
-        vocab_size=151936,
+        **system_model.SHAPES["qwen3-0.6b"],
+        vocab_size=system_model.QWEN3_ROWS,
         max_position_embeddings=40960,
         rope_theta=1e6,
         tie_word_embeddings=True,

@@ -149,8 +149,7 @@ def random_weights() -> dict[str, Any]:
     for dtype in ("bfloat16", "fp8"):
         torch.cuda.empty_cache()
         before, began = torch.cuda.memory_allocated(), time.perf_counter()
-        checkpoint = Checkpoint(bench.random_model(), b"", "random", 40960, workloads.VOCABULARY, [])
-        engines[dtype] = bench.engine_of((in_fp8(checkpoint) if dtype == "fp8" else checkpoint).model)
+        engines[dtype] = bench.engine_of(bench.random_model(), dtype)
         figures[dtype] = {
             "weights_gib": (torch.cuda.memory_allocated() - before) / 2**30,
             "boot_seconds": time.perf_counter() - began,

@@ -6,6 +6,7 @@ import importlib.util
 import tempfile
 from pathlib import Path
 
+import system_model
 import torch
 import transformers
 from tokenizers import Tokenizer
@@ -15,24 +16,10 @@ from worker.engine.child import load
 from worker.engine.options import EngineOptions
 
 SHAPES = {
-    "tiny": {
-        "vocab_size": 320,
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "initializer_range": 0.3,
-    },
+    "tiny": {**system_model.SHAPES["tiny"], "vocab_size": 320, "initializer_range": 0.3},
     "qwen3-0.6b": {
-        "vocab_size": 151_936,
-        "hidden_size": 1_024,
-        "intermediate_size": 3_072,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
+        **system_model.SHAPES["qwen3-0.6b"],
+        "vocab_size": system_model.QWEN3_ROWS,
         "tie_word_embeddings": True,
     },
 }

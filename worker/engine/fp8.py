@@ -14,14 +14,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from label_kernels.reference import quantise_rows
 
 from worker.engine.protocol import EngineRefused
 
 FP8 = "fp8"  # the dtype's name
-LARGEST = 448.0  # of float8_e4m3fn
 FAST_ACCUMULATION = True  # Hopper's tensor cores then keep fewer bits of a sum
 CAPABILITY = (8, 9)  # the first whose tensor cores multiply eight bits
-_LEAST_SCALE = 1e-30  # a row of zeros has this one, and stays zeros
 _STEP = 16  # the kernels' dimensions are multiples of it
 
 
@@ -35,7 +34,7 @@ class Fp8Linear(torch.nn.Module):
     def __init__(self, linear: torch.nn.Linear, device: torch.device) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        weight_NK, scale_N1 = quantised(linear.weight.detach().to(device))
+        weight_NK, scale_N1 = quantise_rows(linear.weight.detach().to(device))
         self.register_buffer("weight_NK", weight_NK)
         self.register_buffer("scale_1N", scale_N1.t().contiguous())
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().to(device))
@@ -53,20 +52,10 @@ class Fp8Linear(torch.nn.Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-def quantised(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows in eight bits, and the scale of each, which is NaN or infinite where the row holds such a number.
-
-    So no product with that row is finite, whatever a chip makes of NaN in eight bits: infinity divides to 0 or NaN.
-    """
-    wide = rows.float()
-    scale = (wide.abs().amax(-1, keepdim=True) / LARGEST).clamp(min=_LEAST_SCALE)
-    return (wide / scale).to(torch.float8_e4m3fn), scale
-
-
 _library = torch.library.Library("rankmill", "FRAGMENT")  # type: ignore[no-untyped-call]
 _library.define("quantised(Tensor rows) -> (Tensor, Tensor)")  # type: ignore[no-untyped-call]
-_library.impl("quantised", quantised, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
-QUANTISED = torch.ops.rankmill.quantised.default  # the same, whole in a traced layer (see rewrites)
+_library.impl("quantised", quantise_rows, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
+QUANTISED = torch.ops.rankmill.quantised.default  # ``quantise_rows``, whole in a traced layer (see rewrites)
 
 
 def product(

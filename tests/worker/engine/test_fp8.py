@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from label_kernels.reference import quantise_rows
 from test_packed import FAMILIES, opaque_attention, plain, prompts_of, request_of, score
 from tiny_models import _GROUPED, CONFIGS, NUM_ROWS, save
 
 from worker.engine import checkpoint as checkpoints
 from worker.engine.checkpoint import load
 from worker.engine.child import load as load_engine
-from worker.engine.fp8 import Fp8Linear, check_device, dtype_of, extent, product_reference, quantised, replace_products
+from worker.engine.fp8 import Fp8Linear, check_device, dtype_of, extent, product_reference, replace_products
 from worker.engine.options import EngineOptions
 from worker.engine.packed import PackedEngine, load_packed
 from worker.engine.packed_model import layers_of
@@ -64,7 +65,7 @@ def engine_of(folder):
 def test_a_number_comes_back_within_a_sixteenth_of_itself_or_a_millionth_of_the_largest_of_its_row(size, dtype):
     torch.manual_seed(0)
     rows = (torch.randn(50, 96) * torch.logspace(-3, 3, 96) * size).to(dtype)
-    eight, scale = quantised(rows)
+    eight, scale = quantise_rows(rows)
     assert eight.dtype == torch.float8_e4m3fn
     assert scale.shape == (50, 1)
     error = (eight.double() * scale.double() - rows.double()).abs()
@@ -77,7 +78,7 @@ def test_a_row_of_zeros_stays_zeros_and_a_huge_number_is_kept_beside_small_ones(
     rows = torch.zeros(3, 32, dtype=torch.bfloat16)
     rows[1, 4], rows[1, 5] = 3e38, 1.0
     rows[2] = 1e-38
-    eight, scale = quantised(rows)
+    eight, scale = quantise_rows(rows)
     back = eight.float() * scale
     assert back[0].eq(0).all()
     assert back[1, 4] == pytest.approx(3e38, rel=2**-8)
@@ -115,7 +116,7 @@ def test_every_row_of_a_product_has_a_scale_of_its_own():
     torch.manual_seed(0)
     factors, states = torch.tensor([1e-4, 1.0, 1e4]), torch.randn(3, 64)
     weight = torch.randn(16, 64) * torch.logspace(-6, 6, 16)[:, None]
-    (states_TK, scale_T1), (weight_NK, scale_N1) = quantised(states * factors[:, None]), quantised(weight)
+    (states_TK, scale_T1), (weight_NK, scale_N1) = quantise_rows(states * factors[:, None]), quantise_rows(weight)
     found = product_reference(states_TK, scale_T1, weight_NK, scale_N1.t().contiguous()).float()
     truth = (states * factors[:, None]) @ weight.t()
     size = (states * factors[:, None]).norm(dim=1)[:, None] * weight.norm(dim=1)

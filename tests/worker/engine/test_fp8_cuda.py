@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from label_kernels.reference import quantise_rows
 from test_fp8 import in_fp8
 from test_packed import FAMILIES, plain, prompts_of, request_of
 from test_packed_cuda import differences
 from tiny_models import CONFIGS, save
 
 from worker.batches import plan_packed
-from worker.engine.fp8 import CAPABILITY, Fp8Linear, product, product_reference, quantised
+from worker.engine.fp8 import CAPABILITY, Fp8Linear, product, product_reference
 from worker.engine.options import EngineOptions
 from worker.engine.packed import PackedEngine, load_packed
 from worker.engine.padded import PaddedEngine
@@ -47,7 +48,7 @@ def test_the_kernels_product_is_that_of_plain_torch_but_for_the_sums_last_bits(n
     states, weight = torch.randn(num_tokens, num_in, device=DEVICE), torch.randn(num_out, num_in, device=DEVICE)
     states *= torch.logspace(-3, 3, num_tokens, device=DEVICE)[:, None]
     weight *= torch.logspace(-3, 3, num_out, device=DEVICE)[:, None]
-    (states_TK, scale_T1), (weight_NK, scale_N1) = quantised(states.bfloat16()), quantised(weight.bfloat16())
+    (states_TK, scale_T1), (weight_NK, scale_N1) = quantise_rows(states.bfloat16()), quantise_rows(weight.bfloat16())
     arguments = (states_TK, scale_T1, weight_NK, scale_N1.t().contiguous())
     found, expected = product(*arguments), product_reference(*arguments).float()
     assert found.dtype == torch.bfloat16
@@ -60,9 +61,9 @@ def test_quantising_on_the_gpu_is_quantising_on_a_cpu_but_for_ties(is_compiled):
     torch.manual_seed(0)
     rows = (torch.randn(64, 1024) * torch.logspace(-3, 3, 64)[:, None]).bfloat16()
     rows[3] = 0
-    quantise = torch.compile(quantised, dynamic=True) if is_compiled else quantised
+    quantise = torch.compile(quantise_rows, dynamic=True) if is_compiled else quantise_rows
     eight, scale = quantise(rows.to(DEVICE))
-    expected, expected_scale = quantised(rows)
+    expected, expected_scale = quantise_rows(rows)
     assert torch.allclose(scale.cpu(), expected_scale, rtol=1e-6)
     unlike = eight.cpu().float() != expected.float()
     assert unlike.float().mean() < 1e-2  # a chip that divides by 448 otherwise decides ties otherwise
