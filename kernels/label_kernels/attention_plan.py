@@ -81,9 +81,29 @@ def plan_tables(
     length_S: Ints, parent_S: Ints, row_tokens: Ints | None, tile_rows: int
 ) -> tuple[Ints, tuple[Ints, Ints, Ints]]:
     """Return the tiles and the three columns of ``AttentionPlan``, on the host."""
+    (tables,) = plan_all_tables(length_S, parent_S, (row_tokens,), tile_rows)
+    return tables
+
+
+def plan_all_tables(
+    length_S: Ints, parent_S: Ints, all_row_tokens: Sequence[Ints | None], tile_rows: int
+) -> list[tuple[Ints, tuple[Ints, Ints, Ints]]]:
+    """Return what ``plan_tables`` does for each of these row tokens, whose segments are the same."""
     _check(length_S, parent_S)
     start_S = np.cumsum(length_S) - length_S
-    prefix_S, end_SR, shift_SR = _chains(length_S, parent_S, start_S)
+    chains = _chains(length_S, parent_S, start_S)
+    return [_tables(length_S, parent_S, start_S, chains, row_tokens, tile_rows) for row_tokens in all_row_tokens]
+
+
+def _tables(
+    length_S: Ints,
+    parent_S: Ints,
+    start_S: Ints,
+    chains: tuple[Ints, Ints, Ints],
+    row_tokens: Ints | None,
+    tile_rows: int,
+) -> tuple[Ints, tuple[Ints, Ints, Ints]]:
+    prefix_S, end_SR, shift_SR = chains
     if row_tokens is None:
         segment_Q = np.repeat(np.arange(len(length_S)), length_S)
         token_Q = np.arange(len(segment_Q))

@@ -5,9 +5,9 @@ Shapes: T = rows (tokens), D = hidden size, N = numbers of all heads, C = number
     q = hidden @ weight.T,   with a norm: q = q / sqrt(mean(q^2) + epsilon) * norm, each head alone
     out_low = q_low cos_low - q_high sin_low,   out_high = q_high cos_high + q_low sin_high   (RoFormer, Su et al. 2021)
 
-Low and high are a head's halves: number j of one turns with number j of the other. So a tile holds whole heads as two
-accumulators in float32, one a half, and both meet in registers. Programs walk the tiles as ``gated_product``'s do, and a
-row's bits do not depend on the other rows.
+Low and high are a head's halves: number j of one turns with number j of the other. So a tile holds whole heads, whose
+sums are float32, and both halves meet in registers. Programs walk the tiles as ``gated_product``'s do, and a row's bits
+do not depend on the other rows.
 """
 
 from __future__ import annotations
@@ -45,40 +45,40 @@ def _multiply_tiles(  # type: ignore[no-untyped-def]
     GROUP: tl.constexpr,
     HAS_NORM: tl.constexpr,
 ):
+    COLUMNS: tl.constexpr = HEADS * 2 * HALF
     num_row_tiles = tl.cdiv(num_rows, ROWS)
     num_head_tiles = tl.cdiv(num_heads, HEADS)
     c = tl.arange(0, HALF)
     for tile in tl.range(tl.program_id(0), num_row_tiles * num_head_tiles, num_programs):
         row_tile, head_tile = place_of(tile, num_row_tiles, num_head_tiles, GROUP)
-        low = tl.zeros([ROWS, HEADS * HALF], tl.float32)
-        high = tl.zeros([ROWS, HEADS * HALF], tl.float32)
+        # Asked for before the product, which hides how long they take to come.
+        row = row_tile * ROWS + tl.arange(0, ROWS)
+        is_row = (row < num_rows)[:, None]
+        cos_at = cos_ptr + row.to(tl.int64)[:, None] * cos_stride + c[None, :]
+        sin_at = sin_ptr + row.to(tl.int64)[:, None] * sin_stride + c[None, :]
+        cos_low = tl.load(cos_at, mask=is_row, other=0.0)
+        sin_low = tl.load(sin_at, mask=is_row, other=0.0)
+        cos_high = tl.load(cos_at + HALF, mask=is_row, other=0.0)
+        sin_high = tl.load(sin_at + HALF, mask=is_row, other=0.0)
+        product = tl.zeros([ROWS, COLUMNS], tl.float32)
         for at in tl.range(0, D, DEPTH):
             h = hidden.load([row_tile * ROWS, at])
-            w_low = weight.load([head_tile * HEADS, 0, 0, at]).reshape(HEADS * HALF, DEPTH)
-            w_high = weight.load([head_tile * HEADS, 1, 0, at]).reshape(HEADS * HALF, DEPTH)
-            low = tl.dot(h, w_low.T, low, input_precision="ieee")
-            high = tl.dot(h, w_high.T, high, input_precision="ieee")
-        low = low.reshape(ROWS, HEADS, HALF)
-        high = high.reshape(ROWS, HEADS, HALF)
+            w = weight.load([head_tile * COLUMNS, at])
+            product = tl.dot(h, w.T, product, input_precision="ieee")
+        # The numbers of a tensor core's result that turn together lie in one thread, so halving moves nothing.
+        low, high = product.reshape(ROWS, HEADS, 2, HALF).permute(0, 1, 3, 2).split()
         if HAS_NORM:
             mean = (tl.sum(low * low, 2) + tl.sum(high * high, 2)) / (2 * HALF)
             factor = tl.rsqrt(mean + epsilon)[:, :, None]
             low = low * factor * tl.load(norm_ptr + c).to(tl.float32)[None, None, :]
             high = high * factor * tl.load(norm_ptr + HALF + c).to(tl.float32)[None, None, :]
-
-        row = row_tile * ROWS + tl.arange(0, ROWS)
-        is_row = (row < num_rows)[:, None]
-        cos_at = cos_ptr + row.to(tl.int64)[:, None] * cos_stride + c[None, :]
-        sin_at = sin_ptr + row.to(tl.int64)[:, None] * sin_stride + c[None, :]
-        # One half is written before the other's cosines are read: all at once do not fit into registers.
-        cos = tl.load(cos_at, mask=is_row, other=0.0).to(tl.float32)[:, None, :]
-        sin = tl.load(sin_at, mask=is_row, other=0.0).to(tl.float32)[:, None, :]
-        turned = (low * cos - high * sin).to(out.dtype).reshape(ROWS, HEADS, 1, HALF)
-        out.store([row_tile * ROWS, head_tile * HEADS, 0, 0], turned)
-        cos = tl.load(cos_at + HALF, mask=is_row, other=0.0).to(tl.float32)[:, None, :]
-        sin = tl.load(sin_at + HALF, mask=is_row, other=0.0).to(tl.float32)[:, None, :]
-        turned = (high * cos + low * sin).to(out.dtype).reshape(ROWS, HEADS, 1, HALF)
-        out.store([row_tile * ROWS, head_tile * HEADS, 1, 0], turned)
+        out_low = low * cos_low.to(tl.float32)[:, None, :] - high * sin_low.to(tl.float32)[:, None, :]
+        out_high = high * cos_high.to(tl.float32)[:, None, :] + low * sin_high.to(tl.float32)[:, None, :]
+        turned = tl.join(out_low.to(out.dtype), out_high.to(out.dtype))
+        out.store(
+            [row_tile * ROWS, head_tile * COLUMNS],
+            turned.permute(0, 1, 3, 2).reshape(ROWS, COLUMNS),
+        )
 
 
 @torch.library.custom_op("label_kernels::rotated_product", mutates_args=())
@@ -99,20 +99,13 @@ def _multiply(
         return out_TN
     tuned = product_for(hidden_TD.device, hidden_TD.element_size())
     tile_depth = tuned.depth_bytes // hidden_TD.element_size()
-    half, num_heads, row_stride = head_dim // 2, num_columns // head_dim, weight_ND.stride(0)
-    heads = max(1, tuned.columns // half)
+    num_heads = num_columns // head_dim
+    heads = max(1, 2 * tuned.columns // head_dim)
     num_programs = min(tuned.programs, triton.cdiv(num_rows, tuned.rows) * triton.cdiv(num_heads, heads))
     _multiply_tiles[(num_programs,)](
         TensorDescriptor.from_tensor(hidden_TD, [tuned.rows, tile_depth]),
-        TensorDescriptor(
-            weight_ND,
-            [num_heads, 2, half, depth],
-            [head_dim * row_stride, half * row_stride, row_stride, 1],
-            [heads, 1, half, tile_depth],
-        ),
-        TensorDescriptor(
-            out_TN, [num_rows, num_heads, 2, half], [num_columns, head_dim, half, 1], [tuned.rows, heads, 1, half]
-        ),
+        TensorDescriptor.from_tensor(weight_ND, [heads * head_dim, tile_depth]),
+        TensorDescriptor.from_tensor(out_TN, [tuned.rows, heads * head_dim]),
         cos_TC,
         sin_TC,
         norm_C,
@@ -125,7 +118,7 @@ def _multiply(
         D=depth,
         ROWS=tuned.rows,
         HEADS=heads,
-        HALF=half,
+        HALF=head_dim // 2,
         DEPTH=tile_depth,
         GROUP=tuned.group,
         HAS_NORM=norm_C is not None,

@@ -46,7 +46,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Tiles of a product with two accumulators, each ``rows`` by ``columns``; ``programs`` at most walk all tiles.
+    """Tiles of a product of ``rows`` by twice ``columns``, halves that meet; ``programs`` at most walk all tiles.
 
     ``group``: row tiles that go along the columns together.
     """
@@ -70,6 +70,7 @@ class Tuned:
     attention_64: Attention  # head dims up to 64
     attention_128: Attention
     attention_256: Attention
+    hopper_attention: Attention | None  # None: this chip has not what that kernel is made of, or nobody measured it
     product: Product | None  # None: nobody measured whether one kernel beats the library's products on this chip
 
     def gather(self, num_rows: int) -> Gather:
@@ -106,7 +107,8 @@ _H200 = Tuned(
     attention_64=Attention(rows=64, keys=32, num_warps=4, num_stages=3, max_registers=80),
     attention_128=Attention(rows=64, keys=32, num_warps=4, num_stages=2, max_registers=128),
     attention_256=Attention(rows=64, keys=64, num_warps=4, num_stages=1),
-    product=Product(rows=128, columns=128, depth_bytes=128, num_warps=8, num_stages=4, programs=132, group=8),
+    hopper_attention=Attention(rows=64, keys=32, num_warps=4, num_stages=2, max_registers=128),
+    product=Product(rows=128, columns=128, depth_bytes=128, num_warps=8, num_stages=3, programs=132, group=8),
 )
 # For a GPU that nobody tuned for: tiles that fit any since Ampere.
 _OTHER_GPU = Tuned(
@@ -119,6 +121,7 @@ _OTHER_GPU = Tuned(
     attention_64=Attention(rows=64, keys=32, num_warps=4, num_stages=2),
     attention_128=Attention(rows=64, keys=32, num_warps=4, num_stages=2),
     attention_256=Attention(rows=64, keys=16, num_warps=4, num_stages=1),
+    hopper_attention=None,
     product=None,
 )
 # Fits any GPU since Ampere, and the twice as wide numbers of float32.
@@ -135,6 +138,7 @@ _INTERPRETER = Tuned(
     attention_64=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
     attention_128=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
     attention_256=Attention(rows=16, keys=16, num_warps=1, num_stages=1),
+    hopper_attention=None,
     product=Product(rows=16, columns=64, depth_bytes=128, num_warps=1, num_stages=1, programs=3, group=2),
 )
 

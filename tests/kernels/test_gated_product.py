@@ -66,6 +66,16 @@ def test_halves_of_one_weight_and_padded_rows_are_read_in_place(device):
     assert torch.equal(gated_product(hidden_TD[:, 8:40], both[:72, 8:40], both[72:, 8:40]), expected)
 
 
+@pytest.mark.parametrize(
+    ("gate_at", "up_at"), [(0, 2304), (2304, 0), (8, 2400), (6000, 16), (0, 100_000), (0, 0), (0, 32)]
+)
+def test_weights_may_lie_any_distance_apart_in_either_order(device, gate_at, up_at):
+    hidden_TD, memory, _ = tensors(20, 32, 3200, device)
+    memory = memory.flatten()
+    gate_FD, up_FD = (memory[at : at + 2304].view(72, 32) for at in (gate_at, up_at))
+    check(hidden_TD, gate_FD, up_FD)
+
+
 @pytest.mark.parametrize("place", range(3))
 def test_rows_more_than_two_to_the_31_elements_apart(device, place):
     batch = list(tensors(8, 16, 8, device))
