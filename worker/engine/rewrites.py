@@ -16,6 +16,7 @@ from label_kernels.quantise_rows import MOST_COLUMNS
 from torch.fx import GraphModule, Node
 
 from worker.engine.fp8 import QUANTISED
+from worker.engine.rotary_rewrite import rotate_products
 from worker.engine.traced import is_aligned, is_lone_product, rotated_half, same_numbers, value_of
 
 _Tensors = tuple[torch.Tensor, torch.Tensor]
@@ -58,12 +59,12 @@ def _(states: torch.Tensor, gate: torch.Tensor, _up: torch.Tensor) -> torch.Tens
 
 @quantised_rows.register_fake
 def _(rows: torch.Tensor) -> _Tensors:
-    return torch.empty_like(rows, dtype=torch.float8_e4m3fn), rows.new_empty(len(rows), 1, dtype=torch.float32)
+    return torch.empty_like(rows, dtype=torch.float8_e4m3fn), rows.new_empty(rows.shape[0], 1, dtype=torch.float32)
 
 
 @quantised_gated.register_fake
 def _(gate: torch.Tensor, _up: torch.Tensor) -> _Tensors:
-    return torch.empty_like(gate, dtype=torch.float8_e4m3fn), gate.new_empty(len(gate), 1, dtype=torch.float32)
+    return torch.empty_like(gate, dtype=torch.float8_e4m3fn), gate.new_empty(gate.shape[0], 1, dtype=torch.float32)
 
 
 def rewrite(traced: GraphModule, *, takes_inputs: bool, has_tuned_kernels: bool) -> None:
@@ -75,6 +76,7 @@ def rewrite(traced: GraphModule, *, takes_inputs: bool, has_tuned_kernels: bool)
     _quantise_once(traced)
     if has_tuned_kernels:
         _gate(traced)
+        rotate_products(traced)
         _quantise_by_kernels(traced)
     _add_in_place(traced, takes_inputs=takes_inputs)
     _swap_halves(traced)

@@ -11,6 +11,7 @@ import transformers
 from label_kernels.reference import quantise_rows
 from test_packed import FAMILIES, opaque_attention, plain, prompts_of, request_of, score
 from tiny_models import _GROUPED, CONFIGS, NUM_ROWS, save
+from torch._dynamo.backends.debugging import aot_eager
 
 from worker.engine import checkpoint as checkpoints
 from worker.engine.checkpoint import load
@@ -278,3 +279,19 @@ def test_layers_that_a_compiler_traces_share_one_graph_and_score_the_same(tmp_pa
         layer.compile(backend="eager", dynamic=True)
     assert np.array_equal(engine.score(batch).label_logprobs_BL, before, equal_nan=True)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - first == 1
+
+
+def test_layers_rewritten_for_kernels_are_compiled_once_for_any_number_of_tokens(tmp_path, on_any_device, monkeypatch):
+    save(tmp_path, transformers.LlamaConfig(**{**_GROUPED, "num_hidden_layers": 4}))
+    monkeypatch.setattr("worker.engine.packed_attention.reference.planned_prefix_attention", opaque_attention)
+    monkeypatch.setattr("worker.engine.packed_model.compiled", aot_eager)  # shapes pass through every operation
+    engine = engine_of(tmp_path)
+    torch._dynamo.reset()
+    engine._model.compile()
+    prompts, labels, is_path = prompts_of("shared")
+    counts = []
+    for num_prompts in (3, 4, 5, 6, 7, 8):
+        request = request_of(prompts[:num_prompts], labels[:num_prompts], is_path[:num_prompts])
+        score(engine, request, np.arange(num_prompts))
+        counts.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert counts[-1] == counts[2], counts
