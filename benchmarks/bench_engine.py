@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import gc
 import json
 import os
 import subprocess
@@ -75,6 +76,7 @@ def engine_of(model, dtype="bfloat16") -> PackedEngine:
     checkpoint = Checkpoint(model, b"", "random", 40960, workloads.VOCABULARY, [])
     engine = packed_engine(EngineOptions(model="random", model_name="random"), checkpoint, lambda: None)
     assert isinstance(engine, PackedEngine), engine
+    gc.freeze()  # as an engine process does
     return engine
 
 

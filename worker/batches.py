@@ -77,9 +77,16 @@ def cut_packed(
 ) -> list[Positions]:
     """Batches of neighbours, in the order in which the sequences come; the arguments are as in ``plan``."""
     lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
-    shared = shared_prefixes(tokens, num_scored)
     most, fixed = (np.inf, 0.0) if target is None else (target.most_seconds, target.cost.fixed)
-    seconds, alone_seconds = _seconds(lengths, shared, num_scored, target)
+    alone_seconds = _seconds(lengths, np.zeros(len(lengths), np.int32), num_scored, target)
+    if (
+        0 < len(tokens) <= MAX_BATCH_SEQUENCES
+        and lengths.sum() <= max_tokens
+        and fixed + float(alone_seconds.sum()) <= most
+    ):
+        return [np.arange(len(tokens), dtype=np.int64)]  # whatever they share
+    shared = shared_prefixes(tokens, num_scored)
+    seconds = _seconds(lengths, shared, num_scored, target)
     starts: list[int] = []
     num_tokens, spent = 0, 0.0
     for place, (own, more) in enumerate(zip((lengths - shared).tolist(), seconds.tolist(), strict=True)):
@@ -93,15 +100,12 @@ def cut_packed(
     return [np.arange(*bounds, dtype=np.int64) for bounds in pairwise([*starts, len(tokens)])]
 
 
-def _seconds(
-    lengths: Positions, shared: IntArray, num_scored: IntArray | None, target: Target | None
-) -> tuple[Floats, Floats]:
-    """What each sequence adds to a batch that its predecessor is in, and what as a batch's first."""
+def _seconds(lengths: Positions, shared: IntArray, num_scored: IntArray | None, target: Target | None) -> Floats:
+    """What each sequence adds to a batch whose predecessor in it has its first tokens."""
     if target is None:
-        return np.zeros(len(lengths)), np.zeros(len(lengths))
+        return np.zeros(len(lengths))
     scored = np.ones(len(lengths), np.int32) if num_scored is None else num_scored
-    beside, alone = work(lengths, shared, scored), work(lengths, np.zeros_like(shared), scored)
-    return target.cost.seconds(beside), target.cost.seconds(alone)
+    return target.cost.seconds(work(lengths, shared, scored))
 
 
 def shared_prefixes(tokens: Sequence[memoryview], num_scored: IntArray | None = None) -> IntArray:

@@ -65,14 +65,14 @@ def main(requests: int, replies_descriptor: int) -> None:
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - a grandchild that held them would hide our death
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries that print must not spoil the worker's output
     replies = Replies(replies_descriptor)
-    batches: SimpleQueue[memoryview] = SimpleQueue()
+    loaded: SimpleQueue[Engine] = SimpleQueue()  # one, once it is there
+    prepared: SimpleQueue[Prepared] = SimpleQueue()
     options = frames.unpack_options(frames.receive(requests)[1])
-    threading.Thread(target=_listen, args=(requests, batches), name="listen", daemon=True).start()
+    threading.Thread(target=_listen, args=(requests, loaded, prepared), name="listen", daemon=True).start()
     with _beating(replies):
         engine, gpu = _start(options, replies)
+    loaded.put(engine)
     replies.send(Kind.READY, frames.pack_info(engine.info if gpu is None else gpu.told(engine.info)))
-    prepared: SimpleQueue[Prepared] = SimpleQueue()
-    threading.Thread(target=_prepare, args=(engine, batches, prepared), name="prepare", daemon=True).start()
     answers = Answers(replies)
     while True:
         next_one = prepared.get()
@@ -139,24 +139,25 @@ def load(options: EngineOptions, beat: Callable[[], None]) -> Engine:
     return padded
 
 
-def _listen(requests: int, batches: SimpleQueue[memoryview]) -> None:
-    # A thread of its own, so that the next batch is here when this one ends, and the worker's death shows at once.
+def _listen(requests: int, loaded: SimpleQueue[Engine], prepared: SimpleQueue[Prepared]) -> None:
+    # A thread of its own, so that the worker's death shows at once, while the engine loads too, and the next batch is ready
+    # when it may be launched.
     try:
+        payload = frames.receive(requests)[1]
+        engine = loaded.get()
         while True:
-            batches.put(frames.receive(requests)[1])
+            prepared.put(_prepared(engine, frames.unpack_batch(payload)))
+            payload = frames.receive(requests)[1]
     except (EOFError, OSError):
         os._exit(0)
 
 
-def _prepare(engine: Engine, batches: SimpleQueue[memoryview], prepared: SimpleQueue[Prepared]) -> None:
-    # A thread of its own, so that the next batch is ready when it may be launched. It waits in turn, its troubles too.
-    while True:
-        batch = frames.unpack_batch(batches.get())
-        try:
-            launch = engine.prepare(batch)
-        except Exception as error:  # noqa: BLE001 - raised again below, where every trouble of a batch is named
-            launch = partial(_raise, error)
-        prepared.put(Prepared(launch, is_alone=batch.is_suspect or not engine.info.launches_ahead))
+def _prepared(engine: Engine, batch: Batch) -> Prepared:
+    try:
+        launch = engine.prepare(batch)
+    except Exception as error:  # noqa: BLE001 - raised again below, where every trouble of a batch is named
+        launch = partial(_raise, error)  # it waits in turn, too
+    return Prepared(launch, is_alone=batch.is_suspect or not engine.info.launches_ahead)
 
 
 def _launched(launch: Launch) -> Wait:
@@ -219,6 +220,8 @@ def _start(options: EngineOptions, replies: Replies) -> tuple[Engine, Gpu | None
         traceback.print_exc()
         replies.send(Kind.REFUSED, f"{options.model} does not load: {type(error).__name__}: {error}".encode())
     else:
+        gc.collect()
+        gc.freeze()  # what compiling left is looked through now, and never while batches wait
         return engine, gpu
     os._exit(1)
 

@@ -11,13 +11,15 @@ Those tokens are the pass's own first one: nothing that is no number comes into 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from label_kernels.attention_plan import MAX_STRETCHES, AttentionPlan, heads_per_tile, plan_tables
+from label_kernels.attention_plan import MAX_STRETCHES, AttentionPlan, heads_per_tile, plan_all_tables
 from label_kernels.tuned import tuned_for
 
 from worker.engine.packed_attention import Heads, Packed
@@ -30,6 +32,7 @@ _FILLER = 64  # tokens of a segment that fills up
 _ALIGNED = 32  # sections begin at multiples of so many numbers, as kernels like their arrays to
 _ROW_TOKEN = 5  # the section's place
 _FIXED_COLUMNS = 6  # of a tile; its stretches follow
+_KEPT_SHAPES = 256  # whose sections are known: those of graphs, and of full batches
 
 Section = tuple[int, tuple[int, ...]]  # where it begins, and its shape
 
@@ -43,12 +46,9 @@ class PassShape(NamedTuple):
     row_tiles: int
     stretches: int
 
-    def sections(self) -> list[Section]:
+    def sections(self) -> tuple[Section, ...]:
         """Token ids · tokens' starts and positions · tiles · rows' tokens, starts and positions · rows' tiles."""
-        columns = _FIXED_COLUMNS + 2 * self.stretches
-        shapes = [(self.tokens,)] * 4 + [(self.tiles, columns)] + [(self.rows,)] * 3 + [(self.row_tiles, columns)]
-        begins = np.cumsum([0, *(_up(int(np.prod(shape)), _ALIGNED) for shape in shapes)]).tolist()
-        return [*zip(begins, shapes, strict=False), (begins[-1], ())]
+        return _sections(self)
 
     def holds(self, needed: PassShape) -> bool:
         """Whether a pass that needs these sizes can be filled up to this one."""
@@ -58,6 +58,15 @@ class PassShape(NamedTuple):
     def size(self) -> int:
         """How many numbers all sections take."""
         return self.sections()[-1][0]
+
+
+@lru_cache(maxsize=_KEPT_SHAPES)
+def _sections(shape: PassShape) -> tuple[Section, ...]:
+    columns = _FIXED_COLUMNS + 2 * shape.stretches
+    shapes: list[tuple[int, ...]] = [(shape.tokens,)] * 4 + [(shape.tiles, columns)]
+    shapes += [(shape.rows,)] * 3 + [(shape.row_tiles, columns)]
+    *begins, end = accumulate((_up(prod(each), _ALIGNED) for each in shapes), initial=0)
+    return (*zip(begins, shapes, strict=True), (end, ()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +81,7 @@ class PassInputs:
     def read(cls, flat: torch.Tensor, shape: PassShape, tile_rows: int) -> PassInputs:
         """Views of the buffer; ids become 64 bits wide, as models like them."""
         ids, token, start, position, tiles, row_token, row_start, row_position, row_tiles = (
-            flat[begin:end].narrow(0, 0, int(np.prod(size))).view(size)
+            flat[begin:end].narrow(0, 0, prod(size)).view(size)
             for (begin, size), (end, _) in pairwise(shape.sections())
         )
         for varying in (tiles, row_tiles):
@@ -120,8 +129,8 @@ class PassPlanner:
         ids_T = batch.token_ids_T[tree.source_T]
         shape = self._shapes_for(len(ids_T), len(rows_R))
         ids_T, lengths_S, parents_S = _filled(ids_T, tree, shape[0].tokens)
-        tiles, columns = plan_tables(lengths_S, parents_S, None, self.tile_rows)
-        row_tiles, row_columns = plan_tables(lengths_S, parents_S, rows_R, self.tile_rows)
+        tables = plan_all_tables(lengths_S, parents_S, (None, rows_R), self.tile_rows)
+        (tiles, columns), (row_tiles, row_columns) = tables
         needed = PassShape(
             tokens=len(ids_T),
             tiles=_up(len(tiles), 8),
@@ -135,8 +144,9 @@ class PassPlanner:
 
     def _shapes_for(self, num_tokens: int, num_rows: int) -> tuple[PassShape, ...]:
         """The smallest kept shape that may hold the pass, or one of no sizes but its tokens."""
+        head_rows = padded_rows(num_rows)
         for shape in self._shapes:
-            if shape.tokens > num_tokens and shape.rows >= padded_rows(num_rows):
+            if shape.tokens > num_tokens and shape.rows >= head_rows:
                 return (shape,)
         return (PassShape(_up(max(num_tokens + 1, 32), 16), 0, 0, 0, 0),)
 
@@ -148,9 +158,9 @@ class PassPlanner:
         flat = torch.empty(size + labels_shape[0] * labels_shape[1], dtype=torch.int32, pin_memory=self._is_pinned)
         numbers = flat.numpy()
         sections = shape.sections()
-        for (begin, section), (end, _), array in zip(sections, sections[1:], arrays, strict=False):
-            numbers[begin:end] = 0
-            view = numbers[begin : begin + int(np.prod(section))].reshape(section)
+        numbers[:size] = 0
+        for (begin, section), array in zip(sections, arrays, strict=False):
+            view = numbers[begin : begin + prod(section)].reshape(section)
             view[tuple(map(slice, array.shape))] = array
         row_token = sections[_ROW_TOKEN][0]
         numbers[row_token + len(scored.sequence_R) : row_token + shape.rows] = shape.tokens - 1  # one that nobody reads

@@ -23,6 +23,7 @@ from worker.engine.protocol import Batch, EngineDied, EngineHung, EngineInfo, En
 from worker.engine.ticket import Ticket
 
 LONGEST_PAUSE_SECONDS = 30.0  # between starts that fail
+_PROGRESS = (Kind.SCORES, Kind.OUT_OF_MEMORY, Kind.BEAT)  # what moves a deadline on, and nobody else waits for
 
 log = structlog.get_logger()
 
@@ -30,7 +31,7 @@ log = structlog.get_logger()
 class EngineProcess:
     """An engine in a process of its own. Thread safe; batches are answered in the order in which they were sent.
 
-    To keep the engine busy, let exactly two threads call ``score``: one batch runs, the other lies ready.
+    To keep the engine busy, have two threads in ``score`` and no more: one batch runs, the other lies ready.
     """
 
     def __init__(
@@ -105,12 +106,7 @@ class EngineProcess:
             child = self._admit(ticket)
             with suppress(OSError):  # it died: its reader tells every ticket so
                 child.send(Kind.BATCH, *frames.pack_batch(batch))
-        with self._changed:
-            self._changed.wait_for(lambda: ticket.is_answered)
-        if ticket.scores is None:
-            assert ticket.error is not None
-            raise ticket.error
-        return ticket.scores
+        return ticket.wait()
 
     def stop(self) -> None:
         """End the process and fail what it still has. Nothing in it is worth a slower end."""
@@ -141,7 +137,6 @@ class EngineProcess:
                 self._progress = time.monotonic()
             self._pending.append(ticket)
             self._busy.see(is_busy=True)
-            self._changed.notify_all()  # the watchdog has a new deadline
             return self._child
 
     def _keep_alive(self) -> None:
@@ -172,7 +167,8 @@ class EngineProcess:
                 with self._changed:
                     self._hear(kind, payload)
                     self._busy.see(is_busy=bool(self._pending))
-                    self._changed.notify_all()
+                    if kind not in _PROGRESS:
+                        self._changed.notify_all()
 
     def _hear(self, kind: Kind, payload: memoryview) -> None:
         now = time.monotonic()
@@ -185,9 +181,9 @@ class EngineProcess:
                 self._is_ready = True
                 log.info("engine ready", **self._info.facts())
             case Kind.SCORES:
-                self._pending.popleft().scores = frames.unpack_scores(payload)
+                self._pending.popleft().answer(frames.unpack_scores(payload))
             case Kind.OUT_OF_MEMORY:
-                self._pending.popleft().error = EngineOutOfMemory(bytes(payload).decode())
+                self._pending.popleft().answer(EngineOutOfMemory(bytes(payload).decode()))
             case Kind.REFUSED:
                 self._refusal = bytes(payload).decode()
             case Kind.DYING:
@@ -198,23 +194,24 @@ class EngineProcess:
     def _bury(self, ending: str) -> None:
         reason = self._last_words or ending
         death = EngineHung if self._is_hung else EngineDied
-        for position, ticket in enumerate(self._pending):
-            ticket.error = (
-                NotReady("the engine was stopped")
-                if self._stopped.is_set()
-                else death(f"the engine died: {reason}", was_running=position == 0 or self._is_launched_ahead(ticket))
-            )
+        errors = [
+            NotReady("the engine was stopped")
+            if self._stopped.is_set()
+            else death(f"the engine died: {reason}", was_running=position == 0 or self._is_launched_ahead(ticket))
+            for position, ticket in enumerate(self._pending)
+        ]
         if not self._stopped.is_set() and self._refusal is None:
             self._num_deaths += 1
             self._on_death("not_started" if not self._is_ready else "hung" if self._is_hung else "died")
             log.warning("engine died", reason=reason, was_ready=self._is_ready, batches=len(self._pending))
         if self._is_ready:
             self._away_since = time.monotonic()
-        self._pending.clear()
         self._busy.see(is_busy=False)
         self._child = None
         self._is_ready = self._is_hung = False
         self._last_words = None
+        while self._pending:
+            self._pending.popleft().answer(errors.pop(0))
         self._changed.notify_all()
 
     def _is_launched_ahead(self, ticket: Ticket) -> bool:
@@ -237,7 +234,8 @@ class EngineProcess:
             return None  # nothing runs, or its end is on its way
         if not self._is_ready:
             return self._child.started_at + self._start_timeout_seconds
-        return self._progress + self._hang_seconds if self._pending else None
+        # While it idles: no later than that of a batch which comes meanwhile, so that none has to wake the watchdog.
+        return (self._progress if self._pending else time.monotonic()) + self._hang_seconds
 
     def _kill_silent(self) -> None:
         assert self._child is not None

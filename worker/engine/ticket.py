@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 
 from worker.engine.protocol import Scores
 
@@ -12,10 +13,18 @@ class Ticket:
     """What comes of the batch: scores, or an error."""
 
     is_suspect: bool
-    scores: Scores | None = None
-    error: Exception | None = None
+    _answer: Scores | Exception | None = None
+    _is_answered: threading.Event = field(default_factory=threading.Event)
 
-    @property
-    def is_answered(self) -> bool:
-        """Whether one of them is there."""
-        return self.scores is not None or self.error is not None
+    def answer(self, answer: Scores | Exception) -> None:
+        """Wake who waits for it, and nobody else."""
+        self._answer = answer
+        self._is_answered.set()
+
+    def wait(self) -> Scores:
+        """The scores. Raises the error."""
+        self._is_answered.wait()
+        assert self._answer is not None
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer

@@ -116,6 +116,16 @@ def test_an_engine_that_makes_no_progress_is_killed_and_starts_again():
         engine.score(batch_of(b"after"))
 
 
+def test_an_engine_that_hangs_after_it_idled_longer_than_that_is_killed_in_time():
+    with running(hang_seconds=0.4) as engine:
+        engine.wait_ready(30)
+        engine.score(batch_of(b"before"))
+        time.sleep(1)
+        with pytest.raises(EngineHung):
+            engine.score(batch_of(b"\x01hang"))
+        engine.score(batch_of(b"after"))
+
+
 def test_an_engine_that_is_stopped_by_a_signal_counts_as_hung_even_with_a_batch_larger_than_the_pipe():
     with running(hang_seconds=0.5) as engine:
         engine.wait_ready(30)
