@@ -147,6 +147,7 @@ class WorkerProcess:
         self._stop.on_request(consumer.end)
         self._stop.on_request(lambda: self._heartbeat.say("stopping"))
         self._stop.on_request(lambda: batcher.stop(self._settings.stop_seconds * SHARE_FOR_THE_BATCH))
+        self._stop.on_request(self._engine.stop)  # a thread that still waits for it gives its chunk back
         if not self._stop.requested.is_set():
             log.info("worker ready", owner=self._info.owner, model=served.card.name, threads=self._info.threads)
             consumer.run()

@@ -1,22 +1,19 @@
 """The batcher: threads hand in prompts and wait; it fills batches from all of them and keeps the engine busy.
 
 Two threads of its own each take a batch, have it scored and hand out its scores, so that exactly one batch lies ready
-while another runs. A batch that the engine dies of is halved until the item at fault is alone. What a neighbour in its
-batch may have spoilt is scored once more, apart.
+while another runs. A lone small job's thread does that itself: to wake another takes time. A batch that the engine dies
+of is halved until the item at fault is alone. What a neighbour in its batch may have spoilt is scored once more, apart.
 """
 
-# ruff: noqa: N803, N815 - arrays carry their shape in the name
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
-from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
 import structlog
 
 from core import spans
@@ -25,44 +22,23 @@ from core.results import ItemError
 from worker import batch_traces
 from worker.batch_counts import BatchCounts, BatcherStats
 from worker.engine.protocol import (
-    NO_LABEL,
     Batch,
     EngineDied,
     EngineHung,
-    EngineInfo,
     EngineOutOfMemory,
-    FloatArray,
-    IntArray,
     Prompts,
     Scores,
 )
+from worker.finite import non_finite
+from worker.living_engine import LivingEngine
+from worker.outcomes import Outcomes
 from worker.piece import Piece, Request
 from worker.pool import Pool
 
+MOST_RUNNING = 2  # batches handed to the engine at a time: one runs, the other lies ready
 DEATHS_TO_BLAME = 2  # of the engine, with an item alone in it
 
 log = structlog.get_logger()
-
-
-class LivingEngine(Protocol):
-    """The engine as the batcher sees it: ``EngineProcess``, or a test's own."""
-
-    @property
-    def info(self) -> EngineInfo: ...
-
-    @property
-    def progress(self) -> float: ...
-
-    def score(self, batch: Batch) -> Scores: ...
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcomes:
-    """What became of the prompts, in their order: an item has an error or scores that are not NaN."""
-
-    label_logprobs_BL: FloatArray
-    cached_tokens_B: IntArray
-    errors: list[ItemError | None]
 
 
 class Batcher:
@@ -87,7 +63,10 @@ class Batcher:
         self._stats = BatcherStats()
         self._failure: Exception | None = None
         self._is_stopping = False
-        self._threads = [threading.Thread(target=self._run, name=f"batcher-{n}", daemon=True) for n in range(2)]
+        self._num_running = 0
+        self._threads = [
+            threading.Thread(target=self._run, name=f"batcher-{n}", daemon=True) for n in range(MOST_RUNNING)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -95,24 +74,22 @@ class Batcher:
         """Have all prompts scored, small jobs first; waits. Raises NotReady once stopped, Broken when the engine is."""
         request = Request(next(self._numbers), prompts, spans.current())
         if request.num_waiting:
-            with self._changed:
-                if self._failure is not None:
-                    raise self._failure
-                if self._is_stopping:
-                    raise NotReady("the worker is stopping")
-                self._pool.add(request, is_small=small)
-                self._changed.notify_all()
+            is_alone = self._add(request, is_small=small)
+            with self._ending():
+                if is_alone and (piece := self._take()) is not None:  # no other thread has to wake up for it
+                    self._work(piece)
             request.is_done.wait()
         if request.failure is not None:
             raise request.failure
         return Outcomes(request.label_logprobs, request.cached_tokens, request.errors)
 
     def stop(self, timeout_seconds: float = 10.0) -> None:
-        """Finish what runs, within the time; whoever then still waits gets NotReady."""
+        """Finish what runs, within the time; whoever then still waits gets NotReady, a lone small job once the engine stops."""
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._num_running, timeout_seconds)
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         self._end(NotReady("the worker is stopping"))
@@ -134,10 +111,28 @@ class Batcher:
             self._pool.fail_all(failure)
             self._changed.notify_all()
 
+    def _add(self, request: Request, *, is_small: bool) -> bool:
+        """Whether it is a small job's and nothing else is here: its thread takes its batch, and no other is woken."""
+        with self._changed:
+            if self._failure is not None:
+                raise self._failure
+            if self._is_stopping:
+                raise NotReady("the worker is stopping")
+            is_alone = is_small and not self._num_running and not self._pool
+            self._pool.add(request, is_small=is_small)
+            if not is_alone:
+                self._changed.notify()
+            return is_alone
+
     def _run(self) -> None:
-        try:
+        with self._ending():
             while (piece := self._next()) is not None:
-                self._score(piece)
+                self._work(piece)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        try:
+            yield
         except RankmillError as error:  # the engine is refused or stopped
             self._end(error)
         except Exception as error:  # waiting threads must hear of our own bugs too
@@ -147,11 +142,28 @@ class Batcher:
     def _next(self) -> Piece | None:
         with self._changed:
             while self._failure is None and not self._is_stopping:
-                piece = self._pool.take(self._engine.info)
-                if piece is not None:
+                if (piece := self._take()) is not None:
                     return piece
                 self._changed.wait()
         return None
+
+    def _take(self) -> Piece | None:
+        with self._changed:
+            piece = self._pool.take(self._engine.info) if self._num_running < MOST_RUNNING else None
+            if piece is not None:
+                self._num_running += 1
+                if self._pool:
+                    self._changed.notify()
+            return piece
+
+    def _work(self, piece: Piece) -> None:
+        try:
+            self._score(piece)
+        finally:
+            with self._changed:
+                self._num_running -= 1
+                if self._pool or self._is_stopping:
+                    self._changed.notify_all()
 
     def _score(self, piece: Piece) -> None:
         batch = piece.batch(self._engine.info.layout)
@@ -209,7 +221,6 @@ class Batcher:
         with self._changed:
             self._pool.settle(settled)
             self._pool.put_first(piece.pick(~judged).apart(info.max_batch_tokens))
-            self._changed.notify_all()
 
     def _put_first(self, pieces: list[Piece]) -> None:
         with self._changed:
@@ -231,15 +242,3 @@ class Batcher:
         with self._changed:
             current = self._stats
             self._stats = replace(current, **{name: getattr(current, name) + more for name, more in increments.items()})
-
-
-def non_finite(label_logprobs_BL: FloatArray, label_ids_BL: IntArray) -> npt.NDArray[np.bool_]:
-    """Which sequences have no score: a NaN or an infinity among their labels, or no label that is possible at all.
-
-    A single -inf is a legal probability of 0.
-    """
-    is_label = label_ids_BL != NO_LABEL
-    is_broken = is_label & (np.isnan(label_logprobs_BL) | np.isposinf(label_logprobs_BL))
-    is_possible = is_label & np.isfinite(label_logprobs_BL)
-    has_score: npt.NDArray[np.bool_] = ~is_broken.any(axis=1) & is_possible.any(axis=1)
-    return ~has_score

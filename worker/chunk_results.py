@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from core.chunks import ChunkPayload
 from core.jobs import JobParameters
 from core.results import LOW_LABEL_MASS, ChunkResults, Evidence, ItemError
-from worker.batcher import Outcomes
 from worker.engine.protocol import NO_LABEL
+from worker.outcomes import Outcomes
 from worker.prompts import ChunkPrompts
 
 Floats = NDArray[np.float32]

@@ -17,6 +17,7 @@ from celery import Celery, signals
 from celery.apps.worker import Worker
 from celery.worker import state as celery_state
 from celery.worker.consumer import Consumer as CeleryConsumer
+from kombu.asynchronous import get_event_loop
 from kombu.entity import Queue
 from kombu.transport import redis as redis_transport
 from kombu.transport import virtual
@@ -25,6 +26,7 @@ from core.errors import Broken
 from store import failpoints, metrics, redis_faults
 
 FULL_PAUSE_SECONDS = 1.0
+NOTE_SECONDS = 0.05  # by then most small jobs are over, and Redis need not hear of them
 
 log = structlog.get_logger()
 
@@ -87,23 +89,58 @@ class _Window(redis_transport.QoS):
     the visibility timeout, which the ledger makes harmless.
     """
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[no-untyped-call]  # kombu has no types
+        self._unnoted: dict[str, Any] = {}  # messages in hand that Redis will be told of
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        """Take a message. Its work begins at once, and Redis is told that we have it if that work lasts.
+
+        Until then it does not come a second time: it counts as a lost hint where this process dies.
+        """
+        virtual.QoS.append(self, message, delivery_tag)
+        self._unnoted[delivery_tag] = message
+        hub = get_event_loop()
+        if hub is None:
+            self._note_all()
+        else:
+            hub.call_later(NOTE_SECONDS, self._note_in_time)
+
     def ack(self, delivery_tag: str) -> None:
         """Raises what Redis' client raises."""
         try:
             failpoints.hit("hint.acknowledge", "before")
-            super().ack(delivery_tag)  # type: ignore[no-untyped-call]  # kombu has no types
+            if self._unnoted.pop(delivery_tag, None) is None:
+                super().ack(delivery_tag)  # type: ignore[no-untyped-call]
+            else:
+                virtual.QoS.ack(self, delivery_tag)
             failpoints.hit("hint.acknowledge", "after")
         except Exception:
             virtual.QoS.ack(self, delivery_tag)
             raise
 
-    def append(self, message: Any, delivery_tag: str) -> None:
-        """Take a message. A full Redis can't note that we have it; Celery would end the process over that."""
-        try:
-            super().append(message, delivery_tag)  # type: ignore[no-untyped-call]
-        except redis.ResponseError as error:
-            log.warning("a hint is not noted as unacknowledged", reason=str(error))
-            virtual.QoS.append(self, message, delivery_tag)
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """Let go of a message; it is put back by what Redis was told of it."""
+        self._note_all()
+        super().reject(delivery_tag, requeue)  # type: ignore[no-untyped-call]
+
+    def restore_unacked(self, client: Any = None) -> None:
+        """Put back whatever is in hand."""
+        self._note_all()
+        super().restore_unacked(client)  # type: ignore[no-untyped-call]
+
+    def _note_in_time(self) -> None:
+        if not self.channel.closed:
+            self._note_all()
+
+    def _note_all(self) -> None:
+        """Tell Redis what is in hand. A full Redis can't note it; Celery would end the process over that."""
+        while self._unnoted:
+            delivery_tag, message = self._unnoted.popitem()
+            try:
+                super().append(message, delivery_tag)  # type: ignore[no-untyped-call]
+            except redis.ResponseError as error:
+                log.warning("a hint is not noted as unacknowledged", reason=str(error))
 
     def restore_visible(self, *arguments: Any, **options: Any) -> None:
         """Let unacknowledged messages come again. A full Redis can't, and Celery would end the process over that, too."""

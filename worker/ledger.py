@@ -113,10 +113,10 @@ class Ledger:
         raise AssertionError("pauses never end")
 
     def _tell_end(self, job_id: UUID) -> None:
-        log.info("job completed", job_id=str(job_id))
         try:
             failpoints.hit("worker.announce", "before")
             self.announce(job_id)
             failpoints.hit("worker.announce", "after")
         except Exception as error:  # noqa: BLE001 - whoever waits polls too; a job that has ended stays ended
             log.warning("announcement failed", job_id=str(job_id), reason=str(error))
+        log.info("job completed", job_id=str(job_id))  # last: somebody waits for the announcement

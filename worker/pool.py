@@ -110,6 +110,10 @@ class Pool:
         self._bulk = _Lane()
         self._num_small_in_a_row = 0
 
+    def __bool__(self) -> bool:
+        """Whether a sequence waits for its batch."""
+        return bool(self._first or self._small or self._bulk)
+
     def add(self, request: Request, *, is_small: bool) -> None:
         """Take in a request."""
         self._open[request.number] = request

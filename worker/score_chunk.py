@@ -15,10 +15,10 @@ from store import failpoints, metrics
 from store.chunks import LoadedChunk, PackedChunk, lane
 from store.tokenizer import Tokenizer
 from worker import traces
-from worker.batcher import Outcomes
 from worker.chunk_results import exhausted, scored
 from worker.engine.protocol import Prompts
 from worker.ledger import Ledger
+from worker.outcomes import Outcomes
 from worker.prompts import ChunkPrompts, prepare
 
 QUICK_RETRIES = 3  # after that many failures a chunk waits until its lease runs out: it must not spin

@@ -12,17 +12,18 @@ from receiver import LOCAL
 from sqlalchemy import text
 
 from core.chunks import ChunkKey, NewItem, cut
+from core.errors import NotReady
 from core.jobs import JobParameters, NewJob
 from core.results import Evidence
 from store import jobs, results
 from store.clients import DEFAULT_CLIENT_ID
 from store.tokenizer import ByteTokenizer
-from worker.batcher import Outcomes
 from worker.deliverer import Deliverer
 from worker.engine.fake import FakeEngine, FakeTroubles
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Batch
 from worker.ledger import Ledger
+from worker.outcomes import Outcomes
 from worker.score_chunk import Scorer, run_chunk
 
 
@@ -171,3 +172,20 @@ def attempts(database):
             return connection.execute(text("SELECT * FROM delivery_attempts ORDER BY attempt")).all()
 
     return read
+
+
+@pytest.fixture
+def away_twice(monkeypatch):
+    """Have a function find Postgres away twice, and then do its work."""
+
+    def patch(module, name):
+        real, failures = getattr(module, name), iter([True, True, False])
+
+        def function(*arguments, **options):
+            if next(failures):
+                raise NotReady("away")
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(module, name, function)
+
+    return patch

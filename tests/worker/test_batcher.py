@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from core.errors import Broken, NotReady
 from core.results import ItemError
-from worker.batcher import Batcher, non_finite
+from worker.batcher import Batcher
 from worker.engine.fake import FakeEngine, FakeTroubles
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineDied, EngineHung, EngineOutOfMemory, EngineRefused, Prompts
+from worker.finite import non_finite
 
 
 class MortalEngine:
@@ -224,6 +225,47 @@ def test_exactly_one_batch_lies_ready_while_another_runs(start):
     assert len(batcher._pool._bulk.planned) == 2
     gate.set()
     thread.join()
+
+
+def test_a_lone_small_job_wakes_no_other_thread(start):
+    threads = []
+    batcher, _ = start(trouble=lambda _texts: threads.append(threading.current_thread()))
+    for is_small in (True, False, True):
+        check(batcher.score(prompts_of([b"a", b"b"]), small=is_small), [b"a", b"b"])
+        wait_until(lambda: not batcher._num_running)
+    assert [thread is threading.current_thread() for thread in threads] == [True, False, True]
+
+
+def test_a_small_job_of_more_than_one_batch_is_shared_with_the_batchers_own_threads(start):
+    threads = []
+
+    def trouble(_texts):
+        threads.append(threading.current_thread())
+        wait_until(lambda: len(engine.asking) == 2 or len(threads) > 2)
+
+    batcher, engine = start(max_batch_tokens=1, trouble=trouble)
+    check(batcher.score(prompts_of([b"a", b"b", b"c", b"d"]), small=True), [b"a", b"b", b"c", b"d"])
+    assert len(engine.batches) == 4
+    assert sum(thread is threading.current_thread() for thread in threads) == 1
+
+
+def test_a_lone_small_job_that_kills_the_engine_is_halved_by_the_batchers_own_threads(start):
+    batcher, engine = start(trouble=dies_of(b"b"))
+    check(batcher.score(prompts_of([b"a", b"b"]), small=True), [b"a", b"b"], {b"b": ItemError.CRASHES_ENGINE})
+    assert engine.num_deaths == 3
+
+
+def test_stopping_waits_for_a_lone_small_job(start):
+    gate = threading.Event()
+    batcher, engine = start(trouble=lambda _texts: gate.wait() and None)
+    with ThreadPoolExecutor(2) as threads:
+        runs = threads.submit(batcher.score, prompts_of([b"a"]), small=True)
+        wait_until(lambda: engine.batches)
+        stopping = threads.submit(batcher.stop, 30)
+        wait_until(lambda: batcher._is_stopping)
+        gate.set()
+        stopping.result()
+    check(runs.result(), [b"a"])
 
 
 def test_stopping_finishes_what_runs_and_fails_what_waits(start):

@@ -12,11 +12,11 @@ from core.jobs import JobParameters
 from core.results import Evidence, ItemError, StoredChunk, item_results
 from core.templates import NONE, Template
 from store.tokenizer import ByteTokenizer
-from worker.batcher import Outcomes
 from worker.chunk_results import scored
 from worker.engine.fake import FakeEngine, FakeTroubles
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Batch
+from worker.outcomes import Outcomes
 from worker.prompts import prepare
 
 EVIDENCE = Evidence("r", "float32", "fake/1")

@@ -16,7 +16,6 @@ from scoring_path import Path, path_of
 from core.chunks import NewItem
 from core.results import ItemError
 from store.tokenizer import ByteTokenizer
-from worker.batcher import Outcomes
 from worker.engine.deterministic import Deterministic
 from worker.engine.options import EngineOptions
 from worker.engine.packed import load_packed
@@ -24,6 +23,7 @@ from worker.engine.padded import PaddedEngine
 from worker.engine.padded_pass import Gather, PaddedPass, twin_of
 from worker.engine.process import EngineProcess
 from worker.engine.protocol import Batch, EngineDied, EngineOutOfMemory, Prompts
+from worker.outcomes import Outcomes
 from worker.piece import Request
 from worker.pool import Pool
 

@@ -10,8 +10,8 @@ from core.jobs import JobParameters
 from core.results import Evidence, ItemError
 from core.templates import NONE, Template
 from store.tokenizer import ByteTokenizer
-from worker.batcher import Outcomes
 from worker.chunk_results import scored
+from worker.outcomes import Outcomes
 from worker.prompts import prepare
 
 INVALID = NewItem("", error=ItemError.INVALID_LINE)

@@ -21,16 +21,9 @@ def scorer(make_scorer):
     return make_scorer()
 
 
-def test_a_save_waits_until_postgres_is_back(submit, ledger, scorer, read_job, monkeypatch):
+def test_a_save_waits_until_postgres_is_back(submit, ledger, scorer, read_job, away_twice):
     (key,) = submit(["x"])
-    real_save, failures = saves.save, iter([True, True, False])
-
-    def save(*arguments, **options):
-        if next(failures):
-            raise NotReady("away")
-        return real_save(*arguments, **options)
-
-    monkeypatch.setattr(saves, "save", save)
+    away_twice(saves, "save")
     run_chunk(key, ledger, scorer)
     assert read_job(key.job_id).state is JobState.COMPLETED
 

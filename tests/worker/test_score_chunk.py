@@ -189,17 +189,10 @@ def test_work_on_a_chunk_that_is_nobodys_any_more_is_still_good(
 
 
 def test_a_claim_waits_until_postgres_is_back_since_its_hint_would_not_come_again(
-    submit, ledger, scorer, read_job, monkeypatch
+    submit, ledger, scorer, read_job, away_twice
 ):
     (key,) = submit(["x"])
-    real_take, failures = chunks.take, iter([True, True, False])
-
-    def take(*arguments, **options):
-        if next(failures):
-            raise NotReady("away")
-        return real_take(*arguments, **options)
-
-    monkeypatch.setattr(chunks, "take", take)
+    away_twice(chunks, "take")
     run_chunk(key, ledger, scorer)
     assert read_job(key.job_id).state is JobState.COMPLETED
 

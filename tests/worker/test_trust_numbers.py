@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from scoring_path import Path, path_of
 
 from store.tokenizer import ByteTokenizer
-from worker.batcher import Outcomes, non_finite
 from worker.engine.options import EngineOptions
 from worker.engine.padded import PaddedEngine
+from worker.finite import non_finite
+from worker.outcomes import Outcomes
 
 logprobs = st.floats(-80, -(2.0**-20), width=32)
 

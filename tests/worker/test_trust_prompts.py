@@ -13,7 +13,7 @@ from tokenizers.processors import TemplateProcessing
 from core.builtin_templates import QUERY_LIKELIHOOD
 from core.templates import NONE, Template
 from store.tokenizer import JsonTokenizer
-from worker.batcher import Outcomes
+from worker.outcomes import Outcomes
 
 ASK = Template("ask", "<|start|>Question: {query}\nText: {item}<|end|>\nAnswer:")
 CHAT = Template("chat", "<s><|start|>{query}\n{item}<|end|>", is_chat=True)

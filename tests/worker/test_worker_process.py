@@ -92,6 +92,19 @@ def test_sigterm_gives_the_leases_back_and_leaves_nothing_behind(
         assert client.exists(PREFIX + bulk_queue(owner)) == 0
 
 
+def test_sigterm_gives_a_lone_small_job_back_that_hangs_the_engine(
+    settings, tmp_path, submit, hint, all_workers, chunk_states
+):
+    with running("worker", tmp_path, **settings, fake_faults=1) as worker:
+        wait_until(lambda: [each.info.state for each in all_workers()] == ["ready"])
+        hint(submit([HANGS]))
+        wait_until(lambda: chunk_states() == ["leased"])
+        start = time.monotonic()
+        assert worker.terminate() == 0
+        assert time.monotonic() - start < settings["stop_seconds"]
+    assert chunk_states() == ["pending"]
+
+
 def test_sigterm_lets_the_running_batch_finish_and_saves_it(settings, tmp_path, submit, hint, all_workers, read_job):
     with running("worker", tmp_path, **settings, fake_delay=1_000) as worker:
         wait_until(lambda: [each.info.state for each in all_workers()] == ["ready"])
