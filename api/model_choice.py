@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import time
+
 from sqlalchemy import Connection
 
 from api import texts
 from core.errors import NotReady, Refused
 from core.model_cards import ModelCard
 from store import model_cards
+from store.database import Database
+
+KEPT_SECONDS = 1.0
+
+
+class ModelChoice:
+    """Finds the card, and keeps it for a second. What is not served is looked up each time. Any thread may ask.
+
+    A card that is published anew is taken from a second later: as if the request had come before it.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._kept: dict[str | None, tuple[float, ModelCard]] = {}  # as many as there are cards, and one
+
+    def card(self, name: str | None) -> ModelCard:
+        """The model's card. Raises as ``choose`` does."""
+        kept = self._kept.get(name)
+        if kept is not None and time.monotonic() < kept[0]:
+            return kept[1]
+        until = time.monotonic() + KEPT_SECONDS
+        with self._database.autocommit() as connection:
+            card = choose(connection, name)
+        self._kept[name] = until, card
+        return card
 
 
 def choose(connection: Connection, name: str | None) -> ModelCard:

@@ -20,6 +20,7 @@ from api.admission import Admission
 from api.forecasts import Forecasts
 from api.held_keys import HeldKeys
 from api.keyring import Keyring
+from api.model_choice import ModelChoice
 from api.rate_limits import RateLimits
 from api.readers import Readers
 from core.settings import Settings
@@ -44,6 +45,7 @@ class Process:
     redis: redis.asyncio.Redis
     announcer: Redis  # for threads
     ended: EndedJobs
+    models: ModelChoice
     readers: Readers
     admission: Admission
     forecasts: Forecasts
@@ -88,6 +90,7 @@ async def started(settings: Settings) -> AsyncIterator[Process]:
             client,
             announcer,
             ended,
+            ModelChoice(database),
             readers,
             admission,
             Forecasts(database),

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import structlog
 
-from api import faults, idempotency, model_choice, strict_json
+from api import faults, idempotency, strict_json
 from api.bodies import Body
 from api.dry_runs import DryRun, DryRunAnswer
 from api.process import Process
@@ -54,13 +54,11 @@ def _submit(process: Process, client_id: UUID, data: bytes, claim: Claim | None)
 
 def choose_reader(process: Process, model: str | None) -> Reader:
     """How the model of that name reads, or the only one."""
-    with process.database.autocommit() as connection:
-        card = model_choice.choose(connection, model)
-    return process.readers.of(card)
+    return process.readers.of(process.models.card(model))
 
 
 def commit(process: Process, submission: Submission, claim: Claim | None = None) -> Job:
-    """The job, in the ledger; its hints are on their way. Raises Refused where there is no room for it."""
+    """The job, in the ledger and on its disk; its hints are on their way. Raises Refused where there is no room for it."""
     job = submission.job
     process.admission.admit(job.client_id, job.parameters.model, load_of(submission.chunks))
     created = jobs.submit(
@@ -71,6 +69,8 @@ def commit(process: Process, submission: Submission, claim: Claim | None = None)
         claim=claim,
     )
     _publish(process, created)
+    if created.is_early:  # a worker is at it by now
+        jobs.wait_for_disk(process.database, created.job.id)
     return created.job
 
 

@@ -26,6 +26,7 @@ MOMENTS: tuple[Moment, ...] = ("before", "after")
 # Of a transaction, the moments before and after its COMMIT; of one that is a statement alone, before and after that.
 STAGES = (
     "api.submit",
+    "api.disk",
     "api.upload_begin",
     "api.upload_piece",
     "api.upload_end",

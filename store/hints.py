@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import redis
 from celery import Celery
-from kombu.entity import Queue
 from kombu.exceptions import OperationalError
 
 from core.chunks import ChunkKey
@@ -84,7 +83,7 @@ def _send(app: Celery, task: str, arguments: Sequence[tuple[Any, ...]], queue: s
         with app.producer_pool.acquire(block=True, timeout=CONNECT_TIMEOUT_SECONDS) as producer:
             for some in arguments:
                 failpoints.hit("hint.publish", "before")
-                app.send_task(task, args=some, queue=Queue(queue, routing_key=queue), producer=producer, retry=False)
+                _publish(app, producer, task, some, queue)
                 failpoints.hit("hint.publish", "after")
                 num_sent += 1
     except (OperationalError, redis.RedisError, OSError) as error:
@@ -93,3 +92,19 @@ def _send(app: Celery, task: str, arguments: Sequence[tuple[Any, ...]], queue: s
         raise Unreachable(f"Redis is away ({fault}): {error}") from error
     finally:
         metrics.HINTS_PUBLISHED.labels(lane).inc(num_sent)
+
+
+def _publish(app: Celery, producer: Any, task: str, arguments: tuple[Any, ...], queue: str) -> None:
+    """``Celery.send_task`` without what hints have no use for: routes, declarations, signals."""
+    message = app.amqp.create_task_message(
+        str(uuid4()), task, arguments, ignore_result=True, argsrepr=repr(arguments), kwargsrepr="{}"
+    )
+    producer.publish(
+        message.body,
+        exchange="",
+        routing_key=queue,
+        serializer="json",
+        retry=False,
+        headers=message.headers,
+        **message.properties,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from core import arrivals
 from core.chunks import ChunkKey, NewChunk
-from core.errors import Refused
+from core.errors import NotReady, Refused
 from core.jobs import SMALL_JOB_ITEMS, Job, NewJob
 from core.states import TERMINAL_JOB_STATES
 from store import batches, idempotency, metrics, partitions, rows, tally
@@ -22,15 +22,31 @@ from store.database import Database
 from store.endings import cancel, end
 from store.idempotency import Claim
 
-__all__ = ["Created", "cancel", "create", "delete", "end", "ended", "get", "list_page", "submit", "to_version"]
+__all__ = [
+    "Created",
+    "cancel",
+    "create",
+    "delete",
+    "end",
+    "ended",
+    "get",
+    "list_page",
+    "submit",
+    "to_version",
+    "wait_for_disk",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A job that is about to be committed, and the chunks whose hints its creator publishes after the commit."""
+    """A job that is about to be committed, and the chunks whose hints its creator publishes after the commit.
+
+    ``is_early``: the commit does not wait for the disk. Nobody is told of the job before ``wait_for_disk`` returns.
+    """
 
     job: Job
     hints: list[ChunkKey]
+    is_early: bool = False
 
 
 _JOB = """
@@ -49,7 +65,8 @@ _JOB = """
 """
 # The scheduler hears at the commit of what nobody else hints.
 _CREATED = f"""
-    SELECT {rows.JOB_COLUMNS}, job.is_hinted, CASE WHEN NOT job.is_hinted THEN pg_notify(:channel, '') END
+    SELECT {rows.JOB_COLUMNS}, job.is_hinted, CASE WHEN NOT job.is_hinted THEN pg_notify(:channel, '') END,
+           CASE WHEN :may_be_early AND job.is_hinted THEN set_config('synchronous_commit', 'off', true) END  -- of this transaction
       FROM job, j {rows.NO_SUMS}
 """  # noqa: S608 - constants of ours
 
@@ -63,19 +80,40 @@ def _insert(num_chunks: int) -> TextClause:
 def submit(
     database: Database, new: NewJob, chunks: Sequence[NewChunk], *, small_lane_cap: int, claim: Claim | None = None
 ) -> Created:
-    """``create`` in a transaction of its own. Makes today's partitions first where nobody has yet."""
+    """``create`` in a transaction of its own. Makes today's partitions first where nobody has yet.
+
+    The job may be early where it is hinted. One with a key never is: another request with that key is answered with it.
+    """
     is_one_statement = claim is None and len(chunks) <= CHUNKS_PER_STATEMENT
     begin = database.autocommit if is_one_statement else database.begin
+    make = partial(
+        create, new=new, chunks=chunks, small_lane_cap=small_lane_cap, claim=claim, may_be_early=is_one_statement
+    )
     try:
         with begin("api.submit") as connection:
-            return create(connection, new, chunks, small_lane_cap=small_lane_cap, claim=claim)
+            return make(connection)
     except IntegrityError as error:
         if not partitions.is_missing(error):
             raise
     with database.begin() as connection:
         partitions.ensure_partitions(connection)
     with begin("api.submit") as connection:
-        return create(connection, new, chunks, small_lane_cap=small_lane_cap, claim=claim)
+        return make(connection)
+
+
+# It writes a few bytes to the log that nobody reads. Its commit waits as any other does, and the log is flushed in its order.
+_WAIT_FOR_DISK = text("SELECT pg_logical_emit_message(true, 'rankmill', '') FROM jobs WHERE id = :job_id")
+
+
+def wait_for_disk(database: Database, job_id: UUID) -> None:
+    """Return once the disk has a job that was early. Raises NotReady where it may never have it.
+
+    It looks for the job as well: a Postgres that has died since the commit, and runs again, flushes a log without it.
+    """
+    with database.autocommit("api.disk") as connection:
+        found = connection.execute(_WAIT_FOR_DISK, {"job_id": job_id}).one_or_none()
+    if found is None:
+        raise NotReady("Postgres lost the job before it was on the disk")
 
 
 def create(
@@ -85,11 +123,13 @@ def create(
     *,
     small_lane_cap: int,
     claim: Claim | None = None,
+    may_be_early: bool = False,
 ) -> Created:
     """Write the job with all its chunks, queued. Raises Refused where another job has taken its idempotency key.
 
     A small job whose client has room in the small lane is marked as hinted, and the caller publishes its ``hints``
-    once the transaction has committed. For any other job the scheduler is notified at the commit.
+    once the transaction has committed; with ``may_be_early`` it is, and its commit does not wait for the disk. For any
+    other job the scheduler is notified at the commit.
     """
     chunks = list(chunks)
     first, rest = chunks[:CHUNKS_PER_STATEMENT], chunks[CHUNKS_PER_STATEMENT:]
@@ -112,6 +152,7 @@ def create(
                 "expires_in_seconds": new.expires_in_seconds,
                 "small_lane_cap": small_lane_cap,
                 "channel": rows.WORK_CHANNEL,
+                "may_be_early": may_be_early,
                 **columns(first),
             },
         )
@@ -124,7 +165,8 @@ def create(
     insert_chunks(connection, job.id, rest, is_hinted=is_hinted)
     tally.add(connection, metrics.JOBS_CREATED.labels(new.parameters.method))
     arrivals.note(job)
-    return Created(job, [ChunkKey(job.id, chunk.chunk_no) for chunk in chunks] if is_hinted else [])
+    keys = [ChunkKey(job.id, chunk.chunk_no) for chunk in chunks] if is_hinted else []
+    return Created(job, keys, is_early=may_be_early and is_hinted)
 
 
 _GET = text(f"SELECT {rows.JOB_COLUMNS} FROM jobs j {rows.LIVE_SUMS_OF_ONE} WHERE j.id = :job_id")  # noqa: S608

@@ -25,6 +25,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
+from api import model_choice
 from api.readers import Reader
 from api.server import server_for
 from core.chunks import ChunkKey
@@ -36,6 +37,12 @@ from store.database import Database
 from store.tokenizer import JsonTokenizer
 
 TABLES = ("jobs", "chunks", "chunk_inputs", "results", "deliveries", "idempotency_keys")
+
+
+@pytest.fixture(autouse=True)
+def _models_looked_up_each_time(monkeypatch):
+    """What a test publishes is served at once, and nothing that another test has published."""
+    monkeypatch.setattr(model_choice, "KEPT_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session")

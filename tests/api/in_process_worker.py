@@ -17,8 +17,8 @@ from core.chunks import ChunkKey
 from core.queues import small_queue
 from core.results import Evidence
 from store import notices
-from worker.batcher import Outcomes
 from worker.ledger import Ledger
+from worker.outcomes import Outcomes
 from worker.score_chunk import Scorer, run_chunk
 
 

@@ -13,10 +13,11 @@ from cards import FAKE_CARD
 from in_process_worker import working
 from keyed import door
 
+from api import model_choice
 from store.database import Database
 from store.tokenizer import ByteTokenizer
 
-LEAST = 6  # which model, submit, claim, save and end, the job, its results
+LEAST = 6  # submit, the wait for its disk, claim, save and end, the job, its results
 NUM_POSTS = 30  # some of them cost more: what is queued is measured once a second, and who waits looks after 0.1 s
 
 
@@ -72,8 +73,9 @@ def wire_to(url):
 
 
 @pytest.fixture
-def trips_of(serving, api_settings, database, database_url, redis_url):
+def trips_of(monkeypatch, serving, api_settings, database, database_url, redis_url):
     """Post a job and wait for its end; the round trips that it took."""
+    monkeypatch.setattr(model_choice, "KEPT_SECONDS", 60.0)
     with wire_to(database_url) as (wire, url):
         workers_own = Database(url)
         with (

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-PARTS = ("chaos", "failpoint", "job", "operation", "postgres", "process", "redis", "webhook", "worker")
+PARTS = ("chaos", "failpoint", "job", "operation", "postgres", "process", "redis", "unflushed", "webhook", "worker")
 
 pytest.register_assert_rewrite("accounts", "chaos", "load", "soak", "stack", *(f"{part}_scenarios" for part in PARTS))

@@ -100,6 +100,10 @@ def submit_small(accounts):
     accounts.submit(make_items(20))
 
 
+def submit_early(accounts):
+    accounts.submit_without_key(make_items(20))
+
+
 def submit_bulk(accounts, num_items=BULK_ITEMS):
     return accounts.submit(make_items(num_items, seed=3))
 
@@ -187,6 +191,7 @@ def each(kind, stage, **besides):
 
 WAYS = {
     "api.submit": Way(*each("api", "api.submit"), drive=submit_both),
+    "api.disk": Way(*each("api", "api.disk"), drive=submit_early),
     "api.upload_begin": Way(*each("api", "api.upload_begin"), drive=upload),
     "api.upload_piece": Way(*each("api", "api.upload_piece"), drive=upload),
     "api.upload_end": Way(*each("api", "api.upload_end"), drive=upload),

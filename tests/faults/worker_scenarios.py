@@ -12,10 +12,17 @@ from load import load, make_items
 from scenarios import scenario, tell
 from stack import BATCH_TOKENS, ENGINE_HANG_SECONDS, HINT_TTL_SECONDS, LEASE_SECONDS, eventually
 
+from core.queues import small_queue
+from core.settings import Settings
+from store.failpoints import VARIABLE
+
 PART = "Workers"
 NUM_KILLS = 30
 RECOVERY_SECONDS = 5  # beyond the lease: a sweep, a hint, a claim, on a slow machine
 ALIVE_SECONDS = 30
+WORKERS = ("worker-a", "worker-b")
+PREFIX = Settings.model_fields["redis_prefix"].default
+NUM_TRIES = 5  # Redis is told 50 ms after a hint was taken: on a busy machine a death may come later
 
 
 def owner_of(stack, name):
@@ -101,6 +108,44 @@ def no_worker(stack):
     with load(stack):
         time.sleep(2)
         stack.start("worker-a")
+
+
+def take_a_hint_into_death(stack, point):
+    """Post a small job whose hint the only worker takes and dies at once, and nobody says so: whether Redis knew of it."""
+    for name in WORKERS:
+        stack.kill(name)
+    stack.start("worker-a", **{VARIABLE: f"{point}=kill"})
+    worker = stack.children["worker-a"]
+    ready = "SELECT 1 FROM workers WHERE pid = %(pid)s AND state = 'ready'"
+    eventually(lambda: stack.sql(ready, pid=worker.pid), seconds=60, what="the worker is ready")
+    stack.pause("scheduler")
+    jobs = loads.Load(stack)
+    job_id = jobs.submit(make_items(20))
+    worker.wait(60)
+    with stack.redis() as client:
+        assert client.llen(f"{PREFIX}{small_queue('fake')}") == 0, "the hint is taken"
+        is_noted = client.hlen(f"{PREFIX}unacked") > 0
+    stack.resume("scheduler")
+    stack.start("worker-b")
+    jobs.until_ended()
+    jobs.check(job_id)
+    claims = "SELECT epoch FROM chunks WHERE job_id = %(id)s"
+    assert stack.sql(claims, id=job_id) == [(1 if point == "worker.claim.before" else 2,)]
+    return is_noted
+
+
+def die_with_a_hint(stack, point):
+    assert not all(take_a_hint_into_death(stack, point) for _ in range(NUM_TRIES)), "Redis was told of each before"
+
+
+@scenario(PART, "a worker dies with a hint that it has not claimed, nor told Redis of: it is sent again")
+def killed_with_a_hint(stack):
+    die_with_a_hint(stack, "worker.claim.before")
+
+
+@scenario(PART, "a worker dies with a chunk whose hint it has not told Redis of: another scores it after the lease")
+def killed_with_a_claim(stack):
+    die_with_a_hint(stack, "worker.score.before")
 
 
 @scenario(PART, "leases run out while their owners live")
