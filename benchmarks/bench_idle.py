@@ -89,9 +89,11 @@ def look(pid: int, connection: psycopg.Connection, addresses: dict[str, str]) ->
     processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
     memory = {"total": 0}
     for process in processes:
-        command = process.cmdline()
+        try:
+            command, megabytes = process.cmdline(), process.memory_full_info().pss >> 20
+        except psutil.NoSuchProcess:  # a session of Postgres that has ended meanwhile
+            continue
         name = command[-1] if "rankmill" in command else Path(command[0]).name.split(":")[0] if command else "?"
-        megabytes = process.memory_full_info().pss >> 20
         memory[name] = memory.get(name, 0) + megabytes
         memory["total"] += megabytes
     (connections,) = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE client_port > 0").fetchone()
