@@ -7,6 +7,7 @@ from typing import Literal
 SCORE_CHUNK = "rankmill.score_chunk"  # task: (job_id: str, chunk_no: int)
 DELIVER = "rankmill.deliver"  # task: (delivery_id: str)
 DELIVER_QUEUE = "rankmill.deliver"
+HINTS_MARK = "rankmill.hints"  # a key, there for as long as Redis holds the hints it was sent
 ENDED_CHANNEL = "rankmill.ended"  # published with a job's id once the transaction that ends it has committed
 
 

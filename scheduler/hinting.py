@@ -15,6 +15,7 @@ from core.queues import bulk_queue, small_queue
 from core.turns import Turns, spread, take_turns
 from core.windows import most_chunks, window_size
 from store import hints, windows
+from store.hint_memory import HintMemory
 from store.leader import Leader
 
 T = TypeVar("T", str, None)
@@ -25,8 +26,17 @@ log = structlog.get_logger()
 class Hinting:
     """Remembers, for each model, whose turn it is. Losing that memory costs one unfair turn."""
 
-    def __init__(self, app: Celery, *, bulk_window: int, window_seconds: float, small_lane_per_client: int) -> None:
+    def __init__(
+        self,
+        app: Celery,
+        memory: HintMemory,
+        *,
+        bulk_window: int,
+        window_seconds: float,
+        small_lane_per_client: int,
+    ) -> None:
         self._app = app
+        self._memory = memory
         self._bulk_window = bulk_window
         self._window_seconds = window_seconds
         self._small_lane_per_client = small_lane_per_client
@@ -83,6 +93,7 @@ class Hinting:
             for queue, keys in queues.items():
                 hints.publish(self._app, keys, queue=queue)
         except hints.Unreachable as error:
+            self._memory.doubt()
             log.warning("hints were not sent; they will count as lost", error=str(error))
 
 

@@ -16,6 +16,7 @@ from scheduler.standing import Standing
 from scheduler.sweeping import Sweeping
 from store import metrics, metrics_server
 from store.database import Database
+from store.hint_memory import HintMemory
 from store.hints import celery_app
 from store.leader import Leader, try_to_lead
 
@@ -34,8 +35,10 @@ def run(settings: Settings) -> None:
     database = Database(settings.database_url, pool_size=1, name="rankmill scheduler")
     app = celery_app(settings.redis_url, settings.redis_prefix)
     client = redis.Redis.from_url(settings.redis_url, socket_timeout=2, socket_connect_timeout=2)
+    memory = HintMemory(client, prefix=settings.redis_prefix)
     hinting = Hinting(
         app,
+        memory,
         bulk_window=settings.bulk_window,
         window_seconds=settings.window_seconds,
         small_lane_per_client=settings.small_lane_per_client,
@@ -43,6 +46,7 @@ def run(settings: Settings) -> None:
     sweeping = Sweeping(
         app,
         client,
+        memory,
         redis_prefix=settings.redis_prefix,
         hint_ttl_seconds=settings.hint_ttl_seconds,
         receiving_timeout_seconds=settings.receiving_timeout_seconds,

@@ -23,6 +23,7 @@ from store import (
     webhook_endpoints,
     workers,
 )
+from store.hint_memory import HintMemory
 from store.leader import Leader
 
 log = structlog.get_logger()
@@ -38,6 +39,7 @@ class Sweeping:
         self,
         app: Celery,
         client: redis.Redis,
+        memory: HintMemory,
         *,
         redis_prefix: str,
         hint_ttl_seconds: float,
@@ -46,6 +48,7 @@ class Sweeping:
     ) -> None:
         self._app = app
         self._redis = client
+        self._memory = memory
         self._redis_prefix = redis_prefix
         self._hint_ttl_seconds = hint_ttl_seconds
         self._receiving_timeout_seconds = receiving_timeout_seconds
@@ -59,10 +62,11 @@ class Sweeping:
             self._sweep(leader)
 
     def _sweep(self, leader: Leader) -> None:
+        hint_ttl_seconds = 0.0 if self._memory.is_lost() else self._hint_ttl_seconds
         with leader.begin() as connection:
             needed = sweeps.needed(
                 connection,
-                hint_ttl_seconds=self._hint_ttl_seconds,
+                hint_ttl_seconds=hint_ttl_seconds,
                 receiving_timeout_seconds=self._receiving_timeout_seconds,
             )
         if needed.expired_leases:
@@ -70,7 +74,7 @@ class Sweeping:
                 log.warning("leases expired", chunks=sweeps.reopen_expired_leases(connection))
         if needed.lost_hints:
             with leader.begin("scheduler.forget") as connection:
-                lost = sweeps.forget_lost_hints(connection, hint_ttl_seconds=self._hint_ttl_seconds)
+                lost = sweeps.forget_lost_hints(connection, hint_ttl_seconds=hint_ttl_seconds)
             log.warning("hints were lost", chunks=lost)
         if needed.finished_jobs:
             with leader.begin("scheduler.end") as connection:
@@ -87,17 +91,18 @@ class Sweeping:
                 )
             self._announce("silent uploads failed", ended)
         if needed.due_deliveries:
-            self._hint_deliveries(leader)
+            self._hint_deliveries(leader, hint_ttl_seconds)
         if time.monotonic() >= self._next_upkeep:
             self._keep_up(leader)
             self._next_upkeep = time.monotonic() + UPKEEP_SECONDS
 
-    def _hint_deliveries(self, leader: Leader) -> None:
+    def _hint_deliveries(self, leader: Leader, hint_ttl_seconds: float) -> None:
         with leader.begin("scheduler.due") as connection:
-            due = deliveries.hint_due(connection, limit=MAX_DUE_DELIVERIES, hint_ttl_seconds=self._hint_ttl_seconds)
+            due = deliveries.hint_due(connection, limit=MAX_DUE_DELIVERIES, hint_ttl_seconds=hint_ttl_seconds)
         try:
             hints.publish_deliveries(self._app, due)
         except hints.Unreachable as error:
+            self._memory.doubt()
             log.warning("deliveries were not hinted; they will be again", error=str(error))
 
     def _keep_up(self, leader: Leader) -> None:

@@ -40,7 +40,9 @@ WORDS = (
     "this",
     "😀",
 )
-HINT_TTL_SECONDS = Settings.model_fields["hint_ttl_seconds"].default  # what was hinted at the death waits for so long
+HINT_TTL_SECONDS = Settings.model_fields[
+    "hint_ttl_seconds"
+].default  # for so long a hint may wait that is lost unnoticed
 BATCH_DELAY_MILLISECONDS = 250  # of some 1,000 items: else the fake model is too fast to be caught in the middle
 
 
@@ -151,9 +153,9 @@ def test_killing_the_engine_twice_in_the_middle_changes_nothing(client):
 
 
 @pytest.mark.faults
-def test_killing_valkey_in_the_middle_loses_nothing_and_costs_no_more_than_the_life_of_a_hint(client, kill_server):
+def test_killing_valkey_in_the_middle_loses_nothing_and_costs_less_than_the_life_of_a_hint(client, kill_server):
     seconds = run_load(client, 20_000, seed=5, in_the_middle=(lambda _: kill_server("valkey"),))
-    assert seconds < HINT_TTL_SECONDS + 60
+    assert seconds < HINT_TTL_SECONDS
 
 
 @pytest.mark.faults

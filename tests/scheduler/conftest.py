@@ -14,6 +14,7 @@ from scheduler.sweeping import Sweeping
 from store import jobs, rates, workers
 from store.clients import DEFAULT_CLIENT_ID
 from store.database import Database
+from store.hint_memory import HintMemory
 from store.hints import celery_app
 from store.leader import try_to_lead
 
@@ -42,14 +43,22 @@ def leader(database_url):
 
 
 @pytest.fixture
-def hinting(app):
-    return Hinting(app, bulk_window=4, window_seconds=10, small_lane_per_client=3)
+def memory(client):
+    """Of a Redis that has been sent nothing that it lost."""
+    memory = HintMemory(client, prefix=PREFIX)
+    memory.is_lost()
+    return memory
 
 
 @pytest.fixture
-def sweeping(app, client):
+def hinting(app, memory):
+    return Hinting(app, memory, bulk_window=4, window_seconds=10, small_lane_per_client=3)
+
+
+@pytest.fixture
+def sweeping(app, client, memory):
     return Sweeping(
-        app, client, redis_prefix=PREFIX, hint_ttl_seconds=60, receiving_timeout_seconds=300, retention_days=30
+        app, client, memory, redis_prefix=PREFIX, hint_ttl_seconds=60, receiving_timeout_seconds=300, retention_days=30
     )
 
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
+import redis
 from sqlalchemy import text
 
 from core.chunks import ChunkKey
 from core.queues import bulk_queue, small_queue
 from core.rates import Rate
 from scheduler.hinting import Hinting
+from scheduler.sweeping import Sweeping
 from store import chunks, hints, rates, workers
+from store.hint_memory import HintMemory
 from store.hints import celery_app
+
+PREFIX = "test:"
+AWAY = "redis://127.0.0.1:1/0"
 
 
 def hinted_to(database):
@@ -43,9 +49,9 @@ def test_each_worker_gets_its_window_and_no_more(database, leader, hinting, crea
 
 
 def test_a_slow_worker_holds_few_chunks_a_fast_one_its_window_and_a_new_one_a_few(
-    database, leader, app, create, worker
+    database, leader, app, memory, create, worker
 ):
-    hinting = Hinting(app, bulk_window=12, window_seconds=10, small_lane_per_client=3)
+    hinting = Hinting(app, memory, bulk_window=12, window_seconds=10, small_lane_per_client=3)
     worker("slow", rate=Rate(500.0, 1 / 30, 60.0))
     worker("middle", rate=Rate(8_000.0, 0.55, 10.0))
     worker("fast", rate=Rate(450_000.0, 3.0, 4.0))
@@ -55,8 +61,8 @@ def test_a_slow_worker_holds_few_chunks_a_fast_one_its_window_and_a_new_one_a_fe
     assert hinted_to(database) == {"slow": 2, "middle": 6, "fast": 12, "new": 4}
 
 
-def test_a_worker_that_slows_down_keeps_what_it_has_and_gets_no_more(database, leader, app, create, worker):
-    hinting = Hinting(app, bulk_window=12, window_seconds=10, small_lane_per_client=3)
+def test_a_worker_that_slows_down_keeps_what_it_has_and_gets_no_more(database, leader, app, memory, create, worker):
+    hinting = Hinting(app, memory, bulk_window=12, window_seconds=10, small_lane_per_client=3)
     worker("w1", rate=Rate(450_000.0, 3.0, 4.0))
     create(300)
     hinting.fill(leader)
@@ -96,9 +102,9 @@ def test_clients_take_turns_however_large_their_backlogs_are(database, leader, h
 
 
 def test_a_turn_of_many_tiny_chunks_is_filled_in_one_go_however_few_of_them_are_looked_at_at_a_time(
-    database, leader, app, create, worker
+    database, leader, app, memory, create, worker
 ):
-    hinting = Hinting(app, bulk_window=60, window_seconds=10, small_lane_per_client=3)
+    hinting = Hinting(app, memory, bulk_window=60, window_seconds=10, small_lane_per_client=3)
     worker("w1", threads=64, rate=Rate(1e6, 100.0, 0.1))
     tiny = create(300, client_id=other_client(database, 7))
     for number in range(8, 17):
@@ -160,11 +166,23 @@ def test_hints_leave_when_no_transaction_is_open(database, leader, hinting, crea
     assert seen == [False, False]
 
 
-def test_nothing_is_hinted_twice_and_redis_away_loses_only_time(database, leader, create, worker, sweeping):
+def test_nothing_is_hinted_twice_and_redis_away_loses_only_time(database, leader, create, worker, app):
     worker("w1")
     create(300)
-    away = Hinting(celery_app("redis://127.0.0.1:1/0", "x:"), bulk_window=4, window_seconds=10, small_lane_per_client=3)
+    with redis.Redis.from_url(AWAY) as client:
+        memory = HintMemory(client, prefix=PREFIX)
+        away = Hinting(celery_app(AWAY, PREFIX), memory, bulk_window=4, window_seconds=10, small_lane_per_client=3)
+        sweeping = Sweeping(
+            app,
+            client,
+            memory,
+            redis_prefix=PREFIX,
+            hint_ttl_seconds=60,
+            receiving_timeout_seconds=300,
+            retention_days=30,
+        )
     away.fill(leader)
+    sweeping.sweep(leader)
     assert hinted_to(database) == {"w1": 4}, "marked before they were to leave"
     with database.begin() as connection:
         connection.execute(text("UPDATE chunks SET hinted_at = now() - interval '61 s' WHERE hinted_at IS NOT NULL"))
@@ -172,6 +190,42 @@ def test_nothing_is_hinted_twice_and_redis_away_loses_only_time(database, leader
     assert hinted_to(database) == {}
     away.fill(leader)
     assert hinted_to(database) == {"w1": 4}
+
+
+def test_hints_that_were_not_sent_are_sent_as_soon_as_redis_is_back(
+    database, leader, hinting, create, worker, sweeping, queued, monkeypatch
+):
+    worker("w1")
+    create(300)
+    with monkeypatch.context() as away:
+        away.setattr(hinting, "_app", celery_app(AWAY, PREFIX))
+        hinting.fill(leader)
+    assert queued("rankmill.bulk.w1") == []
+    sweeping.sweep(leader)
+    assert hinted_to(database) == {}
+    hinting.fill(leader)
+    assert len(queued("rankmill.bulk.w1")) == 4
+    sweeping.sweep(leader)
+    assert hinted_to(database) == {"w1": 4}, "they are doubted once"
+
+
+def test_what_an_emptied_redis_held_is_hinted_again_at_once(
+    database, leader, hinting, create, worker, sweeping, client, queued
+):
+    worker("w1")
+    create(300)
+    create(2, small_lane_cap=2)  # by its front end
+    hinting.fill(leader)
+    sweeping.sweep(leader)
+    assert hinted_to(database) == {"w1": 4, None: 2}, "nothing was lost"
+    client.flushall()
+    sweeping.sweep(leader)
+    assert hinted_to(database) == {}
+    hinting.fill(leader)
+    assert len(queued("rankmill.bulk.w1")) == 4
+    assert len(queued("rankmill.small.fake")) == 2
+    sweeping.sweep(leader)
+    assert hinted_to(database) == {"w1": 4, None: 2}
 
 
 def test_hints_of_a_worker_that_is_gone_are_forgotten_at_once(database, leader, hinting, create, worker, sweeping):

@@ -62,3 +62,18 @@ def test_a_due_delivery_is_hinted_once_per_hint_lifetime(database, leader, sweep
     with database.begin() as connection:
         delivery_id = connection.execute(text("SELECT id FROM deliveries")).scalar()
     assert queued(DELIVER_QUEUE) == [f"('{delivery_id}',)"]
+
+
+def test_a_delivery_whose_hint_an_emptied_redis_held_is_hinted_again_at_once(
+    database, leader, sweeping, create, client, queued
+):
+    job = create(1)
+    with database.begin() as connection:
+        connection.execute(text("UPDATE jobs SET webhook_url = 'https://receiver.example/'"))
+    claim_and_save(database, job)
+    sweeping.sweep(leader)
+    sweeping.sweep(leader)
+    (hint,) = queued(DELIVER_QUEUE)
+    client.flushall()
+    sweeping.sweep(leader)
+    assert queued(DELIVER_QUEUE) == [hint]

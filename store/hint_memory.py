@@ -1,0 +1,35 @@
+"""Whether Redis still holds the hints it was sent: a mark lies beside them, and goes when they go."""
+
+from __future__ import annotations
+
+import redis
+
+from core.queues import HINTS_MARK
+from store import redis_faults
+
+
+class HintMemory:
+    """The scheduler's. Hints are lost where Redis started empty or was emptied, and where some did not reach it.
+
+    A Redis that kept its mark and lost hints, as a replica may that lagged, is not found out: those wait until they are old.
+    """
+
+    def __init__(self, client: redis.Redis, *, prefix: str) -> None:
+        self._redis = client
+        self._mark = prefix + HINTS_MARK
+        self._is_doubted = False
+
+    def doubt(self) -> None:
+        """Some hints were not sent."""
+        self._is_doubted = True
+
+    def is_lost(self) -> bool:
+        """True once after a loss, when Redis can be sent hints again. One round trip; any hint may have been lost then."""
+        try:
+            is_new = self._redis.set(self._mark, b"", nx=True)
+        except redis.RedisError as error:
+            redis_faults.note(error)
+            return False
+        is_lost = bool(is_new) or self._is_doubted
+        self._is_doubted = False
+        return is_lost
