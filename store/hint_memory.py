@@ -11,7 +11,8 @@ from store import redis_faults
 class HintMemory:
     """The scheduler's. Hints are lost where Redis started empty or was emptied, and where some did not reach it.
 
-    A Redis that kept its mark and lost hints, as a replica may that lagged, is not found out: those wait until they are old.
+    Those of a front end did not, either, while the scheduler found Redis away. What is not found out waits until it is old:
+    hints of a moment in which nobody else looked, or of a Redis that kept its mark, as a replica may that lagged.
     """
 
     def __init__(self, client: redis.Redis, *, prefix: str) -> None:
@@ -29,6 +30,7 @@ class HintMemory:
             is_new = self._redis.set(self._mark, b"", nx=True)
         except redis.RedisError as error:
             redis_faults.note(error)
+            self.doubt()
             return False
         is_lost = bool(is_new) or self._is_doubted
         self._is_doubted = False

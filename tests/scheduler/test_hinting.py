@@ -209,6 +209,18 @@ def test_hints_that_were_not_sent_are_sent_as_soon_as_redis_is_back(
     assert hinted_to(database) == {"w1": 4}, "they are doubted once"
 
 
+def test_a_front_ends_hints_of_a_time_without_redis_are_sent_as_soon_as_it_is_back(
+    database, leader, create, sweeping, memory, monkeypatch
+):
+    create(2, small_lane_cap=2)
+    with redis.Redis.from_url(AWAY) as nowhere, monkeypatch.context() as away:
+        away.setattr(memory, "_redis", nowhere)
+        sweeping.sweep(leader)
+    assert hinted_to(database) == {None: 2}, "to be sent when it can be"
+    sweeping.sweep(leader)
+    assert hinted_to(database) == {}
+
+
 def test_what_an_emptied_redis_held_is_hinted_again_at_once(
     database, leader, hinting, create, worker, sweeping, client, queued
 ):
