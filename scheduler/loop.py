@@ -78,11 +78,11 @@ def lead(
     """Decide and sweep until told to stop. Raises NotReady when leadership is lost."""
     next_sweep = 0.0
     while not stop.is_set():
-        waits = hinting.fill(leader)
         if time.monotonic() >= next_sweep:
             sweeping.sweep(leader)
             standing.look(leader, hinting.window)
             next_sweep = time.monotonic() + settings.sweep_seconds
+        waits = hinting.fill(leader)  # what a sweep has put back, too
         until_sweep = max(0.0, next_sweep - time.monotonic())
         poll = settings.busy_poll_seconds if waits else settings.idle_poll_seconds
         leader.wait(min(poll, until_sweep), stopped=stop.is_set)

@@ -62,7 +62,8 @@ class Sweeping:
             self._sweep(leader)
 
     def _sweep(self, leader: Leader) -> None:
-        hint_ttl_seconds = 0.0 if self._memory.is_lost() else self._hint_ttl_seconds
+        is_any_lost = self._memory.is_lost()
+        hint_ttl_seconds = 0.0 if is_any_lost else self._hint_ttl_seconds
         with leader.begin() as connection:
             needed = sweeps.needed(
                 connection,
@@ -76,6 +77,10 @@ class Sweeping:
             with leader.begin("scheduler.forget") as connection:
                 lost = sweeps.forget_lost_hints(connection, hint_ttl_seconds=hint_ttl_seconds)
             log.warning("hints were lost", chunks=lost)
+        if is_any_lost:
+            with leader.begin() as connection:
+                deliveries.forget_hints(connection)
+            self._memory.renew()
         if needed.finished_jobs:
             with leader.begin("scheduler.end") as connection:
                 ended = sweeps.end_finished(connection)
@@ -91,14 +96,14 @@ class Sweeping:
                 )
             self._announce("silent uploads failed", ended)
         if needed.due_deliveries:
-            self._hint_deliveries(leader, hint_ttl_seconds)
+            self._hint_deliveries(leader)
         if time.monotonic() >= self._next_upkeep:
             self._keep_up(leader)
             self._next_upkeep = time.monotonic() + UPKEEP_SECONDS
 
-    def _hint_deliveries(self, leader: Leader, hint_ttl_seconds: float) -> None:
+    def _hint_deliveries(self, leader: Leader) -> None:
         with leader.begin("scheduler.due") as connection:
-            due = deliveries.hint_due(connection, limit=MAX_DUE_DELIVERIES, hint_ttl_seconds=hint_ttl_seconds)
+            due = deliveries.hint_due(connection, limit=MAX_DUE_DELIVERIES, hint_ttl_seconds=self._hint_ttl_seconds)
         try:
             hints.publish_deliveries(self._app, due)
         except hints.Unreachable as error:

@@ -83,6 +83,17 @@ _HINT_DUE = text("""
 """)
 
 
+_FORGET_HINTS = text("""
+    UPDATE deliveries SET hinted_at = NULL
+     WHERE hinted_at IS NOT NULL AND (state = 'pending' OR (state = 'leased' AND lease_until < now()))
+""")
+
+
+def forget_hints(connection: Connection) -> None:
+    """Deliveries that nobody tries are to be hinted again."""
+    connection.execute(_FORGET_HINTS)
+
+
 def hint_due(connection: Connection, *, limit: int, hint_ttl_seconds: float) -> list[UUID]:
     """Mark deliveries whose time has come as hinted; the caller publishes them after the commit."""
     found = connection.execute(_HINT_DUE, {"limit": limit, "hint_ttl_seconds": hint_ttl_seconds})

@@ -25,13 +25,20 @@ class HintMemory:
         self._is_doubted = True
 
     def is_lost(self) -> bool:
-        """True once after a loss, when Redis can be sent hints again. One round trip; any hint may have been lost then."""
+        """Whether any hint may have been lost, until ``renew``. False while Redis can't be sent others. One round trip."""
         try:
-            is_new = self._redis.set(self._mark, b"", nx=True)
+            is_marked = self._redis.exists(self._mark)
         except redis.RedisError as error:
             redis_faults.note(error)
             self.doubt()
             return False
-        is_lost = bool(is_new) or self._is_doubted
-        self._is_doubted = False
-        return is_lost
+        return self._is_doubted or not is_marked
+
+    def renew(self) -> None:
+        """What was lost is forgotten: from here on Redis holds what it is sent."""
+        try:
+            self._redis.set(self._mark, b"")
+        except redis.RedisError as error:
+            redis_faults.note(error)
+        else:
+            self._is_doubted = False

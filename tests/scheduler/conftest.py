@@ -46,7 +46,7 @@ def leader(database_url):
 def memory(client):
     """Of a Redis that has been sent nothing that it lost."""
     memory = HintMemory(client, prefix=PREFIX)
-    memory.is_lost()
+    memory.renew()
     return memory
 
 

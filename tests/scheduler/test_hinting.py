@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
@@ -9,11 +10,12 @@ import redis
 from sqlalchemy import text
 
 from core.chunks import ChunkKey
+from core.errors import NotReady
 from core.queues import bulk_queue, small_queue
 from core.rates import Rate
 from scheduler.hinting import Hinting
 from scheduler.sweeping import Sweeping
-from store import chunks, hints, rates, workers
+from store import chunks, hints, rates, sweeps, workers
 from store.hint_memory import HintMemory
 from store.hints import celery_app
 
@@ -238,6 +240,20 @@ def test_what_an_emptied_redis_held_is_hinted_again_at_once(
     assert len(queued("rankmill.small.fake")) == 2
     sweeping.sweep(leader)
     assert hinted_to(database) == {"w1": 4, None: 2}
+
+
+def test_a_loss_that_a_broken_sweep_has_seen_is_seen_by_the_next(
+    database, leader, hinting, create, worker, sweeping, client, monkeypatch
+):
+    worker("w1")
+    create(300)
+    hinting.fill(leader)
+    client.flushall()
+    with monkeypatch.context() as broken, pytest.raises(NotReady):
+        broken.setattr(sweeps, "forget_lost_hints", Mock(side_effect=NotReady("Postgres is away")))
+        sweeping.sweep(leader)
+    sweeping.sweep(leader)
+    assert hinted_to(database) == {}
 
 
 def test_hints_of_a_worker_that_is_gone_are_forgotten_at_once(database, leader, hinting, create, worker, sweeping):
