@@ -77,5 +77,5 @@ def commit(process: Process, submission: Submission, claim: Claim | None = None)
 def _publish(process: Process, created: Created) -> None:
     try:
         hints.publish(process.celery, created.hints, queue=small_queue(created.job.parameters.model))
-    except hints.Unreachable as error:  # the job is safe, and the scheduler hints it again
+    except hints.Unreachable as error:  # whatever is not hinted the scheduler hints again
         log.warning("a small job was not hinted", job_id=str(created.job.id), reason=str(error))

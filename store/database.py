@@ -17,6 +17,10 @@ from store import failpoints, postgres_faults, sql_times, tally
 CONNECT_TIMEOUT_SECONDS = 5
 
 
+class Busy(NotReady):
+    """Nothing was asked of Postgres: every connection is in use, and stayed so."""
+
+
 class Database:
     """A pool of connections. Whoever opens a transaction with ``begin`` owns it; store functions never commit."""
 
@@ -85,7 +89,7 @@ class Database:
             raise NotReady(f"Postgres is away: {error.orig}") from error
         except PoolTimeoutError as error:
             postgres_faults.note(error, stage=stage)
-            raise NotReady("every connection to Postgres is busy") from error
+            raise Busy("every connection to Postgres is busy") from error
         except DBAPIError as error:
             if error.connection_invalidated:
                 postgres_faults.note(error, stage=stage)

@@ -18,7 +18,7 @@ from core.jobs import SMALL_JOB_ITEMS, Job, NewJob
 from core.states import TERMINAL_JOB_STATES
 from store import batches, idempotency, metrics, partitions, rows, tally
 from store.chunk_inserts import CHUNKS_PER_STATEMENT, columns, insert_chunks, new_chunks
-from store.database import Database
+from store.database import Busy, Database
 from store.endings import cancel, end
 from store.idempotency import Claim
 
@@ -109,11 +109,17 @@ def wait_for_disk(database: Database, job_id: UUID) -> None:
     """Return once the disk has a job that was early. Raises NotReady where it may never have it.
 
     It looks for the job as well: a Postgres that has died since the commit, and runs again, flushes a log without it.
+    It waits for a connection for as long as that takes: a client that is told to try again makes a second job.
     """
-    with database.autocommit("api.disk") as connection:
-        found = connection.execute(_WAIT_FOR_DISK, {"job_id": job_id}).one_or_none()
-    if found is None:
-        raise NotReady("Postgres lost the job before it was on the disk")
+    while True:
+        try:
+            with database.autocommit("api.disk") as connection:
+                found = connection.execute(_WAIT_FOR_DISK, {"job_id": job_id}).one_or_none()
+        except Busy:
+            continue
+        if found is None:
+            raise NotReady("Postgres lost the job before it was on the disk")
+        return
 
 
 def create(

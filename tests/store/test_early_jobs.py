@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
@@ -66,6 +67,19 @@ def test_after_the_wait_the_disk_has_what_was_committed_before(database):
         jobs.wait_for_disk(database, made.job.id)
         with database.autocommit() as connection:
             assert connection.execute(FLUSHED, {"written": written}).scalar()
+
+
+def test_a_wait_that_finds_every_connection_in_use_goes_on(database, database_url):
+    made = jobs.submit(database, NEW, items(4), small_lane_cap=99)
+    full = Database(database_url, pool_size=1)
+    full.engine.pool._timeout = 0.01
+    with ThreadPoolExecutor(1) as pool:
+        with full.begin():
+            waiting = pool.submit(jobs.wait_for_disk, full, made.job.id)
+            with pytest.raises(TimeoutError):
+                waiting.result(0.5)
+        waiting.result(10)
+    full.dispose()
 
 
 def test_a_wait_that_postgres_does_not_answer_is_no_wait():
