@@ -17,7 +17,7 @@ from celery import Celery, signals
 from celery.apps.worker import Worker
 from celery.worker import state as celery_state
 from celery.worker.consumer import Consumer as CeleryConsumer
-from kombu.asynchronous import get_event_loop
+from kombu.asynchronous import get_event_loop, set_event_loop
 from kombu.entity import Queue
 from kombu.transport import redis as redis_transport
 from kombu.transport import virtual
@@ -168,6 +168,7 @@ class _Reading(CeleryConsumer):  # type: ignore[misc]  # Celery has no types
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Redis is away from now on."""
         _note_lost(exc)
+        set_event_loop(self.hub)  # Celery has reset it, and with that forgotten that it is this thread's
         if isinstance(exc, redis.OutOfMemoryError):
             time.sleep(FULL_PAUSE_SECONDS)  # it answers at once, so connecting again would not take any time
         super().on_connection_error_after_connected(exc)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from contextlib import suppress
+from queue import SimpleQueue
 from uuid import uuid4
 
 import pytest
 import redis
+from celery.worker import state as celery_state
+from kombu.asynchronous import set_event_loop
 from kombu.entity import Queue
 from kombu.transport import redis as redis_transport
 
 from core.chunks import ChunkKey
+from core.queues import SCORE_CHUNK
 from store import hints
 from worker import consumer
 from worker.consumer import NOTE_SECONDS, _Window
@@ -131,3 +138,45 @@ def test_a_full_redis_is_no_end(hub, reader, monkeypatch):
     hub.wait()
     message.ack()
     assert (reader.num_noted, reader.num_waiting) == (0, 0)
+
+
+@pytest.fixture
+def consuming(monkeypatch, redis_url):
+    """Celery's own loop at work: a function that sends a hint, and returns how many Redis was told of as its task began."""
+    monkeypatch.setattr(redis_transport.Channel, "QoS", _Window)
+    monkeypatch.setattr(celery_state, "should_stop", None)
+    app, noted = hints.celery_app(redis_url, ""), SimpleQueue()
+    with redis.Redis.from_url(redis_url) as client:
+
+        @app.task(name=SCORE_CHUNK)
+        def note(_job_id, _chunk_no):
+            noted.put(client.hlen(UNACKED))
+
+        reading = consumer.Consumer(app, [QUEUE], name="a-reader", num_threads=1)
+        thread = threading.Thread(target=reading.run, daemon=True)
+        thread.start()
+
+        def send():
+            with suppress(hints.Unreachable):  # its connection may be gone as well
+                hints.publish(app, [ChunkKey(uuid4(), 0)], queue=QUEUE)
+                return noted.get(timeout=20)
+            return send()
+
+        yield send
+        reading.end()
+        thread.join(20)
+        assert not thread.is_alive()
+        client.delete(QUEUE, UNACKED, "unacked_index")
+    set_event_loop(None)
+    app.close()
+
+
+@pytest.mark.filterwarnings("ignore::celery.exceptions.SecurityWarning")  # these tests may run as root
+def test_a_reader_that_lost_redis_begins_with_hints_as_soon_as_before(consuming, redis_url):
+    assert consuming() == 0
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        while not (waiting := [each["id"] for each in client.client_list() if "b" in each["flags"]]):
+            time.sleep(0.01)
+        for number in waiting:
+            client.client_kill_filter(_id=number)
+    assert [consuming() for _ in range(3)] == [0, 0, 0]
