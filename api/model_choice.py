@@ -23,17 +23,22 @@ class ModelChoice:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._kept: dict[str | None, tuple[float, ModelCard]] = {}  # as many as there are cards, and one
+        self._kept: dict[str, tuple[float, ModelCard]] = {}  # as many as there are cards
+        self._only: tuple[float, str] | None = None  # the name of the only one
 
     def card(self, name: str | None) -> ModelCard:
         """The model's card. Raises as ``choose`` does."""
-        kept = self._kept.get(name)
-        if kept is not None and time.monotonic() < kept[0]:
+        began = time.monotonic()
+        wanted = self._only[1] if name is None and self._only is not None and began < self._only[0] else name
+        kept = None if wanted is None else self._kept.get(wanted)
+        if kept is not None and began < kept[0]:
             return kept[1]
-        until = time.monotonic() + KEPT_SECONDS
         with self._database.autocommit() as connection:
             card = choose(connection, name)
-        self._kept[name] = until, card
+        until = began + KEPT_SECONDS
+        self._kept[card.name] = until, card
+        if name is None:
+            self._only = until, card.name
         return card
 
 

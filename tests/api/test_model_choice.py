@@ -61,3 +61,16 @@ def test_what_is_not_served_is_looked_up_each_time(clock, database, publish):
     clock.now += KEPT_SECONDS
     with pytest.raises(Refused, match="several models"):
         choice.card(None)
+
+
+def test_of_one_model_one_card_is_kept_however_it_is_asked_for(clock, database, publish):
+    choice, first = ModelChoice(database), publish()
+    assert choice.card(None) == first
+    clock.now += KEPT_SECONDS / 2
+    second = publish(revision="another")
+    assert choice.card(FAKE_CARD.name) == first
+    clock.now += KEPT_SECONDS / 2
+    assert choice.card(FAKE_CARD.name) == second
+    third = publish(revision="a third")
+    assert choice.card(None) == third
+    assert choice.card(FAKE_CARD.name) == third
