@@ -74,9 +74,9 @@ class Batcher:
         """Have all prompts scored, small jobs first; waits. Raises NotReady once stopped, Broken when the engine is."""
         request = Request(next(self._numbers), prompts, spans.current())
         if request.num_waiting:
-            is_alone = self._add(request, is_small=small)
-            with self._ending():
-                if is_alone and (piece := self._take()) is not None:  # no other thread has to wake up for it
+            piece = self._add(request, is_small=small)
+            if piece is not None:  # no other thread has to wake up for it
+                with self._ending():
                     self._work(piece)
             request.is_done.wait()
         if request.failure is not None:
@@ -111,8 +111,8 @@ class Batcher:
             self._pool.fail_all(failure)
             self._changed.notify_all()
 
-    def _add(self, request: Request, *, is_small: bool) -> bool:
-        """Whether it is a small job's and nothing else is here: its thread takes its batch, and no other is woken."""
+    def _add(self, request: Request, *, is_small: bool) -> Piece | None:
+        """A batch of it where it is a small job's and nothing else is here: its thread takes it, and no other is woken."""
         with self._changed:
             if self._failure is not None:
                 raise self._failure
@@ -122,7 +122,10 @@ class Batcher:
             self._pool.add(request, is_small=is_small)
             if not is_alone:
                 self._changed.notify()
-            return is_alone
+                return None
+            with self._ending():
+                return self._take()
+        return None
 
     def _run(self) -> None:
         with self._ending():
