@@ -114,6 +114,8 @@ def take_a_hint_into_death(stack, point):
     """Post a small job whose hint the only worker takes and dies at once, and nobody says so: whether Redis knew of it."""
     for name in WORKERS:
         stack.kill(name)
+    with stack.redis() as client:
+        client.delete(f"{PREFIX}unacked", f"{PREFIX}unacked_index")  # what others took into death
     stack.start("worker-a", **{VARIABLE: f"{point}=kill"})
     worker = stack.children["worker-a"]
     ready = "SELECT 1 FROM workers WHERE pid = %(pid)s AND state = 'ready'"
