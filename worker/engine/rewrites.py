@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 
 from worker.engine.fp8 import QUANTISED
 from worker.engine.rotary_rewrite import rotate_products
-from worker.engine.traced import is_aligned, is_lone_product, rotated_half, same_numbers, value_of
+from worker.engine.traced import is_aligned, is_lone_product, may_move, rotated_half, same_numbers, value_of, writes
 
 _Tensors = tuple[torch.Tensor, torch.Tensor]
 
@@ -80,7 +80,7 @@ def rewrite(traced: GraphModule, *, takes_inputs: bool, has_tuned_kernels: bool)
         _quantise_by_kernels(traced)
     _add_in_place(traced, takes_inputs=takes_inputs)
     _swap_halves(traced)
-    traced.graph.eliminate_dead_code()
+    traced.graph.eliminate_dead_code(lambda node: node.is_impure() or writes(node))
     traced.graph.lint()
     traced.recompile()
 
@@ -91,7 +91,7 @@ def _quantise_once(traced: GraphModule) -> None:
     for node in list(traced.graph.nodes):
         if node.target in ("reshape", QUANTISED):
             first = seen.setdefault((node.target, node.args), node)
-            if first is not node:
+            if first is not node and may_move(first, node):
                 node.replace_all_uses_with(first)
                 traced.graph.erase_node(node)
 
@@ -100,10 +100,11 @@ def _gate(traced: GraphModule) -> None:
     """Two products of the same states, one of them the other's gate: one pass over the states."""
     for total in list(traced.graph.nodes):
         factors = _gate_and_up(total)
-        if factors is None or not all(is_lone_product(product) for product in factors):
+        if factors is None or not all(is_lone_product(product) and may_move(product, total) for product in factors):
             continue
         gate, up = factors
-        if gate.args[0] is up.args[0] and all(is_aligned(each) for each in (*gate.args[:2], up.args[1])):
+        sides = (*gate.args[:2], up.args[1])
+        if gate.args[0] is up.args[0] and all(map(is_aligned, sides)) and is_aligned(total):
             with traced.graph.inserting_before(total):
                 product = traced.graph.call_function(torch.ops.rankmill.gated.default, (*gate.args[:2], up.args[1]))
             product.meta.update(total.meta)
@@ -120,6 +121,8 @@ def _quantise_by_kernels(traced: GraphModule) -> None:
         if width > MOST_COLUMNS:
             continue
         factors = _gate_and_up(source) if len(source.users) == 1 else None
+        if factors is not None and not all(may_move(factor, node) for factor in factors):
+            continue
         with traced.graph.inserting_before(node):
             if factors is not None:
                 rows = [traced.graph.call_method("reshape", (factor, -1, width)) for factor in factors]
@@ -147,7 +150,9 @@ def _add_in_place(traced: GraphModule, *, takes_inputs: bool) -> None:
         if total.target not in (operator.add, torch.add) or len(total.args) != 2:  # noqa: PLR2004
             continue
         for states, product in (total.args, total.args[::-1]):
-            if is_lone_product(product) and _are_free(states, product, total, takes_inputs=takes_inputs):
+            if not is_lone_product(product) or not may_move(product, total):
+                continue
+            if _are_free(states, product, total, takes_inputs=takes_inputs):
                 with traced.graph.inserting_before(total):
                     traced.graph.call_function(torch.ops.rankmill.add_product.default, (states, *product.args[:2]))
                 total.replace_all_uses_with(states)
@@ -185,7 +190,7 @@ def _swap_halves(traced: GraphModule) -> None:
     """``cat((-x[..., h:], x[..., :h]))``, half of a rotary embedding: one read at another place and a sign, no branch."""
     for joined in list(traced.graph.nodes):
         whole, half = rotated_half(joined)
-        if whole is None:
+        if whole is None or not may_move(joined.args[0][0], joined):
             continue
         device = whole.meta["example_value"].device
         with traced.graph.inserting_before(joined):

@@ -16,7 +16,7 @@ from label_kernels import reference, rotated_product
 from label_kernels.rotated_product import HEAD_DIMS
 from torch.fx import GraphModule, Node
 
-from worker.engine.traced import is_aligned, is_lone_product, rotated_half, value_of
+from worker.engine.traced import is_aligned, is_lone_product, may_move, rotated_half, value_of
 
 
 @torch.library.custom_op("rankmill::rotated", mutates_args=())
@@ -62,6 +62,8 @@ def rotate_products(traced: GraphModule) -> None:
         rotation = _rotation(total)
         heads = None if rotation is None else _heads(rotation.states)
         if rotation is None or heads is None or not _fits(heads, rotation, value_of(total)):
+            continue
+        if not may_move(heads.product, total):
             continue
         states, weight = heads.product.args[:2]
         args = (states, weight, rotation.cos, rotation.sin, heads.norm, heads.epsilon)
@@ -142,16 +144,20 @@ def _fits(heads: _Heads, rotation: _Rotation, out: torch.Tensor | None) -> bool:
     product, norm, turned = (value_of(each) for each in (heads.product, heads.norm, rotation.states))
     if not is_lone_product(heads.product) or rotation.head_dim not in HEAD_DIMS:
         return False
+    states = value_of(heads.product.args[0])
+    if states is None or states.ndim != 3 or states.shape[0] != 1:  # noqa: PLR2004
+        return False
+    angles = (1, states.shape[1], rotation.head_dim)
     return (
         out is not None
         and product is not None
         and out.dtype == product.dtype
         and all(is_aligned(each) for each in heads.product.args[:2])
-        and all(_is_one_row_a_token(value_of(each), rotation.head_dim) for each in (rotation.cos, rotation.sin))
+        and all(_are_rows(value_of(each), angles) for each in (rotation.cos, rotation.sin))
         and (heads.norm is None or (norm is not None and norm.shape == (rotation.head_dim,)))
         and (turned is not None and turned.shape[-1] == rotation.head_dim)
     )
 
 
-def _is_one_row_a_token(angles: torch.Tensor | None, head_dim: int) -> bool:
-    return angles is not None and (*angles.shape[:1], *angles.shape[2:]) == (1, head_dim) and angles.stride(-1) == 1
+def _are_rows(angles: torch.Tensor | None, shape: tuple[int, ...]) -> bool:
+    return angles is not None and angles.shape == shape and angles.stride(-1) == 1

@@ -195,9 +195,17 @@ def opaque_attention(query, key, value, plan, *, scale, window, softcap, sinks):
     return _opaque(query, key, value, list(plan[:4]), plan.tile_rows, scale, window, softcap)
 
 
-@pytest.mark.parametrize("family", ["qwen3", "gemma3", "gpt2"])
+WRITING = {  # layers that change tensors where they are
+    "olmo, clipped": lambda: transformers.OlmoConfig(**_COMMON, clip_qkv=0.02),
+    "glm4_moe": lambda: transformers.Glm4MoeConfig(
+        **_GROUPED, n_routed_experts=4, n_group=2, topk_group=1, num_experts_per_tok=2, moe_intermediate_size=32
+    ),
+}
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma3", "gpt2", *WRITING])
 def test_layers_that_a_compiler_traces_give_the_same_scores_and_are_traced_once_a_kind(tmp_path, family, monkeypatch):
-    model = save(tmp_path, FAMILIES[family]())
+    model = save(tmp_path, (FAMILIES | WRITING)[family]())
     monkeypatch.setattr("worker.engine.packed_model.compiled", lambda traced, _: traced)  # guarded all the same
     monkeypatch.setattr("worker.engine.packed_attention.reference.planned_prefix_attention", opaque_attention)
     torch._dynamo.reset()

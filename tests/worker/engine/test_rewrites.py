@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 import torch
@@ -135,6 +137,10 @@ def test_a_product_and_its_gate_become_one_pass():
         (lambda s, g, u: torch.nn.functional.gelu(linear(s, g)) * linear(s, u), torch.bfloat16),
         (lambda s, g, u: silu(linear(s, g)) * u.sum(), torch.bfloat16),
         (lambda s, g, u: silu(linear(s[..., :12], g[:, :12])) * linear(s[..., :12], u[:, :12]), torch.bfloat16),
+        (
+            lambda s, g, u: silu(linear(s, g[:20])) * linear(s, u[:20]),
+            torch.bfloat16,
+        ),  # rows that the kernel can't store
     ],
 )
 def test_other_products_are_left_to_the_compiler(function, dtype):
@@ -142,6 +148,65 @@ def test_other_products_are_left_to_the_compiler(function, dtype):
     found, targets = rewritten(function, *args)
     assert GATED not in targets
     torch.testing.assert_close(found, function(*args))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.clamp_(max=0.1),
+        lambda x: x[:, 1:].zero_(),
+        lambda x: x.__setitem__((slice(None), 0), 3.0),
+        lambda x: operator.imul(x, 2),
+        lambda x: torch.exp(x, out=x),
+        lambda x: torch.nn.functional.relu(x, inplace=True),
+        torch.relu_,
+        lambda x: torch.ops.aten.add_.Scalar(x, 1.0),
+    ],
+)
+def test_what_is_written_where_it_is_stays_written_and_nothing_passes_it(write):
+    def gates(s, g, u):
+        gate, up = linear(s, g), linear(s, u)
+        write(s)
+        return silu(gate) * up + s.sum()
+
+    def adds(s, g, u):
+        product = linear(g, u)
+        write(g)
+        return (s + g.sum()) + product
+
+    for function, shapes, operation in (
+        (gates, [(1, 5, 16), (24, 16), (24, 16)], GATED),
+        (adds, [(1, 5, 8), (1, 5, 16), (8, 16)], ADD),
+    ):
+        args = [numbers(*shape, dtype=torch.bfloat16) for shape in shapes]
+        expected = function(*(each.clone() for each in args))
+        found, targets = rewritten(function, *args)
+        assert operation not in targets
+        assert torch.equal(found, expected)
+
+
+def test_operators_whose_names_end_like_those_that_write_write_nothing():
+    def function(s, g, u):
+        gate, up = linear(s, g), linear(s, u)
+        mask = operator.and_(s > 0, s < 1)
+        return silu(gate) * up + mask.sum()
+
+    args = [numbers(*shape, dtype=torch.bfloat16) for shape in ((1, 5, 16), (24, 16), (24, 16))]
+    assert GATED in rewritten(function, *args)[1]
+
+
+def test_rows_that_change_are_quantised_again():
+    def function(rows):
+        first = QUANTISED(rows)
+        rows.mul_(2)
+        return first[1], QUANTISED(rows)[1]
+
+    rows = numbers(5, 16, dtype=torch.bfloat16)
+    (first, second), targets = rewritten(function, rows.clone())
+    assert targets.count(QUANTISED) == 2
+    assert torch.equal(second, 2 * first)
+    (first, second), targets = rewritten(lambda rows: (QUANTISED(rows)[1], QUANTISED(rows)[1]), rows)
+    assert targets.count(QUANTISED) == 1
 
 
 def packed(model):

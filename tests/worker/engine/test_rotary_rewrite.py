@@ -104,6 +104,41 @@ def test_what_is_written_otherwise_is_left_to_the_compiler(function):
     assert ROTATED not in targets
 
 
+def changed(shapes):
+    """Arguments with other shapes, by their places."""
+    return [
+        each if place not in shapes else numbers(*shapes[place]).bfloat16() for place, each in enumerate(arguments())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (lambda s, w, _, c, n: turn(linear(s, w).view(2, 9, -1, SIZE).transpose(1, 2), c, n), changed({0: (2, 9, 32)})),
+        (lambda s, w, _, c, n: turn(linear(s, w).view(1, 9, -1, SIZE).transpose(1, 2), c, n), changed({0: (9, 32)})),
+        (plain, changed({3: (1, 1, SIZE), 4: (1, 1, SIZE)})),
+    ],
+    ids=["of two batches", "without one", "turned alike"],
+)
+def test_shapes_that_the_operation_does_not_have_are_left_to_the_compiler(function, args):
+    found, targets = rewritten(function, *args)
+    assert ROTATED not in targets
+    torch.testing.assert_close(found, function(*args), rtol=0.02, atol=0.2)
+
+
+def test_nothing_that_is_written_is_passed():
+    def function(states, weight, scale, cos, sin):
+        product = linear(states, weight)
+        states.mul_(2)
+        return turn(product.view(1, 9, -1, SIZE).transpose(1, 2), cos, sin) + states.sum() * scale
+
+    args = arguments()
+    expected = function(*(each.clone() for each in args))
+    found, targets = rewritten(function, *args)
+    assert ROTATED not in targets
+    assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("args", [arguments(torch.float32), arguments(size=40, angles=40)])
 def test_types_and_sizes_that_the_kernel_does_not_serve_are_left_to_the_compiler(args):
     found, targets = rewritten(normed, *args)
@@ -123,3 +158,17 @@ def test_queries_and_keys_of_a_layer_are_turned_by_their_products(config, graphs
     after = logprobs(model)
     assert graphs[0].count(ROTATED) == 2
     np.testing.assert_allclose(after, before, atol=0.2)
+
+
+def test_layers_with_turned_products_are_traced_once_for_any_number_of_tokens(graphs):
+    torch.manual_seed(0)
+    config = transformers.Qwen3Config(**_COMMON | {"hidden_size": 64, "head_dim": SIZE, "num_key_value_heads": 2})
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    model = packed(model.bfloat16().eval().requires_grad_(requires_grad=False))
+    model.compile()
+    counts = []
+    for kind in ("apart", "shared", "paths", "apart", "shared", "paths"):
+        logprobs(model, kind)
+        counts.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert [each.count(ROTATED) for each in graphs] == [2, 2, 1]  # queries of the last layer are of its rows alone
+    assert counts[-1] == counts[1], counts
