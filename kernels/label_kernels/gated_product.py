@@ -7,7 +7,7 @@ Shapes: T = rows (tokens), D = hidden size, F = columns of each product.
 A tile of the output is one product in float32, of columns of the gate and as many of the other weight: the copy engine
 fetches both at once, as parts of one tensor that lie as far apart as the weights do. As many programs as the chip has
 room for walk all tiles, each every so many; the loop over them is left unflattened on purpose, because the compiler then
-keeps the accumulator in place (1.17 against 1.39 ms on an H200). A row's sums are taken in one order whatever the other
+keeps the accumulator in place (1.17 against 1.39 ms on an H200, when it was two). A row's sums are taken in one order whatever the other
 rows are, so its bits do not depend on them.
 """
 
@@ -20,6 +20,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from label_kernels.tile_order import place_of
 from label_kernels.tuned import product_for
+
+_FAR_BYTES = 1 << 31  # a descriptor's strides may be more, but what is made of them on the host takes 32 bits in places
 
 
 @triton.jit(do_not_specialize=["num_rows", "num_programs"])  # type: ignore[untyped-decorator]
@@ -64,8 +66,8 @@ def _multiply(hidden_TD: torch.Tensor, gate_FD: torch.Tensor, up_FD: torch.Tenso
     out_TF = torch.empty(num_rows, num_columns, dtype=hidden_TD.dtype, device=hidden_TD.device)
     if num_rows == 0:
         return out_TF
-    if gate_FD.stride() != up_FD.stride():
-        gate_FD, up_FD = torch.stack((gate_FD, up_FD))
+    if gate_FD.stride() != up_FD.stride() or abs(gate_FD.data_ptr() - up_FD.data_ptr()) >= _FAR_BYTES:
+        gate_FD, up_FD = _together(gate_FD, up_FD)
     first, second = sorted((gate_FD, up_FD), key=torch.Tensor.data_ptr)
     distance = (second.data_ptr() - first.data_ptr()) // first.element_size()
     tuned = product_for(hidden_TD.device, hidden_TD.element_size())
@@ -91,6 +93,15 @@ def _multiply(hidden_TD: torch.Tensor, gate_FD: torch.Tensor, up_FD: torch.Tenso
     return out_TF
 
 
+def _together(gate_FD: torch.Tensor, up_FD: torch.Tensor) -> torch.Tensor:
+    """Copy both into one tensor [2, F, D], whose rows begin at multiples of 16 bytes."""
+    num_columns, depth = gate_FD.shape
+    row = triton.cdiv(depth * gate_FD.element_size(), 16) * 16 // gate_FD.element_size()
+    both_2FD = gate_FD.new_empty(2, num_columns, row)[..., :depth]
+    both_2FD[0], both_2FD[1] = gate_FD, up_FD
+    return both_2FD
+
+
 @_multiply.register_fake
 def _(hidden_TD: torch.Tensor, gate_FD: torch.Tensor, _up_FD: torch.Tensor) -> torch.Tensor:
     return torch.empty(hidden_TD.shape[0], gate_FD.shape[0], dtype=hidden_TD.dtype, device=hidden_TD.device)
@@ -101,8 +112,8 @@ def gated_product(hidden_TD: torch.Tensor, gate_FD: torch.Tensor, up_FD: torch.T
 
     All three are float32, bfloat16 or float16 alike; float32 is for tests and slow. Rows may lie any distance apart that
     is a multiple of 16 bytes, as halves of one weight do, and so must a row of the output: F is a multiple of 8 in 16
-    bits. Weights are copied where the rows of one lie further apart than those of the other. Nothing is rounded before
-    the end. NaN and infinities go where plain torch has them. May be traced by ``torch.compile``. It works on every chip,
+    bits. Weights are copied, at each call, where the rows of one lie further apart than those of the other, or the two
+    2 GiB or more from each other. Nothing is rounded before the end. NaN and infinities go where plain torch has them. May be traced by ``torch.compile``. It works on every chip,
     but is known to pay only where ``tuned_for(device).product`` is not None. Raises ValueError on what it cannot serve.
     """
     _check(hidden_TD, gate_FD, up_FD)

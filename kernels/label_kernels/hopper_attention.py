@@ -7,8 +7,8 @@ of keys just before the product that needs it. Here the copies run ahead of the 
 values and its first two blocks of keys are on their way before a program has read its rows, and a block's keys are asked
 for two blocks ahead, as soon as the product has read those that lie in their slot.
 
-Gluon is an experimental part of Triton: this module can be imported only where Triton has every name that it uses, and
-its kernel is compiled in the tests with the Triton that is installed.
+Gluon is an experimental part of Triton, whose names move. The kernel is compiled in the tests with the Triton that is
+installed.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Shapes: Q = query rows, T = tokens, H = query heads, K = KV heads, D = head size.
 
 Two kernels compute it: ``hopper_attention`` what it serves on a chip that it was tuned on, ``portable_attention`` the
-rest. Both say the same within rounding; which one serves depends on the chip and the query's shape, never on a value.
+rest. Both say the same within rounding; which one serves depends on the chip and on the query's type, shape and place in
+memory, never on a value.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ def _attend(
     window: int | None,
     softcap: float | None,
 ) -> torch.Tensor:
+    for name, tensor in (("key", key_TKD), ("value", value_TKD)):
+        if tensor.data_ptr() % 16:
+            raise ValueError(f"{name} must begin at a multiple of 16 bytes, not at {tensor.data_ptr()}")
     heads = heads_per_tile(query_QHD.shape[1], key_TKD.shape[1])
     kernel, tuned = kernel_for(query_QHD, heads)
     if tile_rows * heads > tuned.rows:
@@ -118,14 +122,15 @@ def kernel_for(query_QHD: torch.Tensor, heads: int) -> tuple[ModuleType, Attenti
 
 @cache
 def _hopper() -> ModuleType | None:
-    """Return the kernel for Hopper, or None and say why where Triton has not what it is written in.
+    """Return the kernel for Hopper, or None and say why where Triton has not the modules and names that it imports.
 
-    Gluon is an experimental part of Triton, whose names move between versions.
+    Gluon is an experimental part of Triton, whose names move between versions. One that only its kernel uses, and that is
+    gone, fails when the kernel is compiled, as an engine does at its start.
     """
     try:
         from label_kernels import hopper_attention  # noqa: PLC0415 - imported only on the chip that it is for
-    except ImportError as error:
-        warnings.warn(f"attention takes a fifth longer than it could, for this Triton: {error}", stacklevel=2)
+    except (ImportError, AttributeError) as error:
+        warnings.warn(f"attention is served by the portable kernel, for this Triton: {error}", stacklevel=2)
         return None
     return hopper_attention
 

@@ -76,6 +76,18 @@ def test_weights_may_lie_any_distance_apart_in_either_order(device, gate_at, up_
     check(hidden_TD, gate_FD, up_FD)
 
 
+def test_weights_whose_rows_lie_apart_in_two_ways_are_copied_whatever_their_depth(device):
+    hidden_TD, gate_FD, up_FD = tensors(20, 16, 72, device)
+    check(hidden_TD[:, :10], gate_FD[:, :10], torch.cat((up_FD, up_FD), dim=1)[:, :10])
+
+
+def test_weights_two_to_the_31_bytes_apart(device):
+    hidden_TD, gate_FD, up_FD = tensors(20, 32, 72, device)
+    memory = torch.empty((1 << 29) + 72 * 32, device=device)  # touched at its ends
+    memory[: 72 * 32], memory[1 << 29 :] = gate_FD.flatten(), up_FD.flatten()
+    check(hidden_TD, memory[: 72 * 32].view(72, 32), memory[1 << 29 :].view(72, 32))
+
+
 @pytest.mark.parametrize("place", range(3))
 def test_rows_more_than_two_to_the_31_elements_apart(device, place):
     batch = list(tensors(8, 16, 8, device))

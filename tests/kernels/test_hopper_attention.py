@@ -95,11 +95,17 @@ def test_all_else_is_served_by_the_portable_kernel(h200):
         assert chooser.kernel_for(query, heads) == (portable_attention, h200.attention(query.shape[2]))
 
 
-def test_a_chip_that_nobody_measured_has_the_portable_kernel(monkeypatch):
+@pytest.fixture
+def h100(monkeypatch):
+    """The configuration of a chip that nobody measured."""
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H100 80GB HBM3")
     tuned_for.cache_clear()
-    assert tuned_for(torch.device("cuda", 7)).hopper_attention is None
+    yield tuned_for(torch.device("cuda", 7))
     tuned_for.cache_clear()
+
+
+def test_a_chip_that_nobody_measured_has_the_portable_kernel(h100):
+    assert h100.hopper_attention is None
 
 
 def test_without_gluon_the_portable_kernel_serves_and_says_why(h200, monkeypatch):

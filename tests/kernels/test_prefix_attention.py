@@ -102,6 +102,7 @@ QUERY, KEY = torch.zeros(6, 2, 8), torch.zeros(6, 1, 8)
         (QUERY.to("meta"), KEY, KEY, {}, "meta"),
         (QUERY.transpose(1, 2).contiguous().transpose(1, 2), KEY, KEY, {}, "contiguously"),
         (QUERY, KEY, torch.zeros(6, 1, 9)[..., :8], {}, "16 bytes"),
+        (QUERY, torch.zeros(6 * 8 + 1)[1:].view(6, 1, 8), KEY, {}, "key must begin"),
         (QUERY, KEY, KEY, {"scale": 0.0}, "positive"),
         (QUERY, KEY, KEY, {"window": 0}, "positive"),
         (QUERY, KEY, KEY, {"softcap": -1.0}, "positive"),
