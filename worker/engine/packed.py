@@ -113,7 +113,7 @@ class PackedEngine:
             device=model.device.type,
             launches_ahead=self._is_cuda,
             choices={
-                "attention": "kernel" if self._is_cuda else "reference",
+                "attention": model.attention_kernel,
                 "layers": "compiled" if self._is_cuda else "as they are",
                 "deterministic": self._deterministic.way,
                 "graphs": str(0 if self._graphs is None else len(self._graphs.shapes)),

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 from label_kernels import AttentionPlan, prefix_attention, reference
+from label_kernels.attention_plan import heads_per_tile
+from label_kernels.prefix_attention import kernel_for
 from transformers import AttentionInterface, AttentionMaskInterface
 
 NAME = "rankmill_packed"
@@ -43,6 +45,15 @@ class Heads(NamedTuple):
     num_heads: int
     num_kv_heads: int
     head_dim: int
+
+
+def kernel_name(heads: Heads, dtype: torch.dtype, device: torch.device) -> str:
+    """Which kernel serves attention of this shape there; off CUDA the reference does."""
+    if device.type != "cuda":
+        return "reference"
+    query = torch.empty(1, heads.num_heads, heads.head_dim, dtype=dtype, device=device)
+    kernel, _ = kernel_for(query, heads_per_tile(heads.num_heads, heads.num_kv_heads))
+    return kernel.__name__.rpartition(".")[2]
 
 
 class Inspection:

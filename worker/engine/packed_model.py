@@ -17,7 +17,7 @@ from torch.utils import _pytree
 
 from worker.engine.fp8 import dtype_of
 from worker.engine.last_layer import Compile, LastLayer
-from worker.engine.packed_attention import NAME, Heads, Inspection, NotHandedDown, Packed
+from worker.engine.packed_attention import NAME, Heads, Inspection, NotHandedDown, Packed, kernel_name
 from worker.engine.packed_head import Head
 from worker.engine.packed_pass import PassInputs, PassPlanner
 from worker.engine.prefix_tree import prefix_tree
@@ -43,6 +43,11 @@ class PackedModel:
         self._last_forward = self._layers[-1].forward
         self._last = self._replace_last(lambda function: function)
         self._ready_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device)  # see packed_attention._mask
+
+    @property
+    def attention_kernel(self) -> str:
+        """The name of the kernel that computes its attention."""
+        return kernel_name(self.heads, self._base.dtype, self.device)
 
     def compile(self) -> None:
         """Have every layer compiled at its first pass, for any number of tokens."""
