@@ -7,8 +7,8 @@ Shapes: T = rows (tokens), D = hidden size, F = columns of each product.
 A tile of the output is one product in float32, of columns of the gate and as many of the other weight: the copy engine
 fetches both at once, as parts of one tensor that lie as far apart as the weights do. As many programs as the chip has
 room for walk all tiles, each every so many; the loop over them is left unflattened on purpose, because the compiler then
-keeps the accumulator in place (1.17 against 1.39 ms on an H200, when it was two). A row's sums are taken in one order whatever the other
-rows are, so its bits do not depend on them.
+keeps the accumulator in place (1.17 against 1.39 ms on an H200, when it was two). A row's sums are taken in one order
+whatever the other rows are, so its bits do not depend on them.
 """
 
 from __future__ import annotations
@@ -113,8 +113,9 @@ def gated_product(hidden_TD: torch.Tensor, gate_FD: torch.Tensor, up_FD: torch.T
     All three are float32, bfloat16 or float16 alike; float32 is for tests and slow. Rows may lie any distance apart that
     is a multiple of 16 bytes, as halves of one weight do, and so must a row of the output: F is a multiple of 8 in 16
     bits. Weights are copied, at each call, where the rows of one lie further apart than those of the other, or the two
-    2 GiB or more from each other. Nothing is rounded before the end. NaN and infinities go where plain torch has them. May be traced by ``torch.compile``. It works on every chip,
-    but is known to pay only where ``tuned_for(device).product`` is not None. Raises ValueError on what it cannot serve.
+    2 GiB or more from each other. Nothing is rounded before the end. NaN and infinities go where plain torch has them.
+    May be traced by ``torch.compile``. It works on every chip, but is known to pay only where
+    ``tuned_for(device).product`` is not None. Raises ValueError on what it cannot serve.
     """
     _check(hidden_TD, gate_FD, up_FD)
     out_TF: torch.Tensor = _multiply(hidden_TD, gate_FD, up_FD)
